@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <memory>
+
+namespace regard {
+
+// Bytes that start at a multiple of kAlignment: a cache line, and the widest
+// vector. Not initialised. An empty buffer owns nothing.
+class AlignedBuffer {
+ public:
+  static constexpr std::size_t kAlignment = 64;
+
+  AlignedBuffer() = default;
+  // Throws IoError when the memory cannot be had.
+  explicit AlignedBuffer(std::size_t bytes);
+
+  std::byte* data() { return data_.get(); }
+  const std::byte* data() const { return data_.get(); }
+  std::size_t size() const { return size_; }
+
+ private:
+  struct Free {
+    void operator()(std::byte* data) const noexcept;
+  };
+  std::unique_ptr<std::byte, Free> data_;
+  std::size_t size_ = 0;
+};
+
+// Scratch memory of the calling thread: at least `bytes`, aligned like an
+// AlignedBuffer, kept for the thread's next call so that steady state allocates
+// nothing. A second call on the same thread may move and overwrite it.
+std::byte* thread_scratch(std::size_t bytes);
+
+// Gives the calling thread's scratch back to the system.
+void release_thread_scratch() noexcept;
+
+}  // namespace regard

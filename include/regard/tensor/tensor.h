@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "regard/core/aligned_buffer.h"
+#include "regard/core/float16.h"
+#include "regard/tensor/tensor_view.h"
+
+namespace regard {
+
+enum class DType {
+  kFloat32,
+  kFloat64,
+  kBFloat16,
+  kFloat16,
+  kInt8,
+  kUInt8,
+  kInt32,
+  kInt64,
+  kBool,
+};
+
+std::size_t size_of(DType dtype);
+std::string_view to_string(DType dtype);  // "float32", "bfloat16", ...
+
+template <typename T>
+constexpr DType dtype_of();
+template <>
+constexpr DType dtype_of<float>() {
+  return DType::kFloat32;
+}
+template <>
+constexpr DType dtype_of<double>() {
+  return DType::kFloat64;
+}
+template <>
+constexpr DType dtype_of<BFloat16>() {
+  return DType::kBFloat16;
+}
+template <>
+constexpr DType dtype_of<Float16>() {
+  return DType::kFloat16;
+}
+template <>
+constexpr DType dtype_of<std::int8_t>() {
+  return DType::kInt8;
+}
+template <>
+constexpr DType dtype_of<std::uint8_t>() {
+  return DType::kUInt8;
+}
+template <>
+constexpr DType dtype_of<std::int32_t>() {
+  return DType::kInt32;
+}
+template <>
+constexpr DType dtype_of<std::int64_t>() {
+  return DType::kInt64;
+}
+template <>
+constexpr DType dtype_of<bool>() {
+  return DType::kBool;
+}
+
+using Shape = std::vector<std::int64_t>;
+
+// Owns contiguous elements, last index fastest, of a type and rank known at run
+// time. A default Tensor is float32 of shape [0]. Copying copies the elements.
+// One that was moved from may only be destroyed or assigned to.
+class Tensor {
+ public:
+  Tensor() : Tensor(DType::kFloat32, Shape{0}) {}
+  // Zero-filled. Throws InvalidArgument for a bad shape, IoError without
+  // memory.
+  Tensor(DType dtype, Shape shape);
+  explicit Tensor(Shape shape) : Tensor(DType::kFloat32, std::move(shape)) {}
+  template <typename T>
+  Tensor(std::span<const T> values, Shape shape);
+  Tensor(std::initializer_list<float> values, Shape shape)
+      : Tensor(std::span<const float>(values.begin(), values.size()),
+               std::move(shape)) {}
+
+  Tensor(const Tensor& other);
+  Tensor& operator=(const Tensor& other);
+  Tensor(Tensor&&) noexcept = default;
+  Tensor& operator=(Tensor&&) noexcept = default;
+
+  DType dtype() const { return dtype_; }
+  const Shape& shape() const { return shape_; }
+  std::int64_t rank() const { return static_cast<std::int64_t>(shape_.size()); }
+  std::int64_t size() const { return size_; }
+  std::byte* bytes() { return buffer_.data(); }
+  const std::byte* bytes() const { return buffer_.data(); }
+  std::size_t byte_count() const {
+    return static_cast<std::size_t>(size_) * size_of(dtype_);
+  }
+
+  // All elements in order. Throws InvalidArgument if T is not the dtype.
+  template <typename T>
+  std::span<T> values() {
+    check_dtype(dtype_of<T>());
+    return {reinterpret_cast<T*>(buffer_.data()),
+            static_cast<std::size_t>(size_)};
+  }
+  template <typename T>
+  std::span<const T> values() const {
+    check_dtype(dtype_of<T>());
+    return {reinterpret_cast<const T*>(buffer_.data()),
+            static_cast<std::size_t>(size_)};
+  }
+
+  // A view that borrows from this tensor and must not outlive it. Throws
+  // InvalidArgument if the dtype or the rank is another.
+  template <typename T, int Rank>
+  TensorView<T, Rank> view() {
+    return {values<T>().data(), extents<Rank>()};
+  }
+  template <typename T, int Rank>
+  TensorView<const T, Rank> view() const {
+    return {values<T>().data(), extents<Rank>()};
+  }
+
+  // The same elements under another shape of the same count.
+  Tensor reshaped(Shape shape) &&;
+
+ private:
+  void check_dtype(DType wanted) const;
+  void check_rank(int wanted) const;
+  template <int Rank>
+  std::array<std::int64_t, Rank> extents() const {
+    check_rank(Rank);
+    std::array<std::int64_t, Rank> extents;
+    std::copy(shape_.begin(), shape_.end(), extents.begin());
+    return extents;
+  }
+
+  DType dtype_;
+  Shape shape_;
+  std::int64_t size_ = 0;
+  AlignedBuffer buffer_;
+};
+
+template <typename T>
+Tensor::Tensor(std::span<const T> values, Shape shape)
+    : Tensor(dtype_of<T>(), std::move(shape)) {
+  require(static_cast<std::int64_t>(values.size()) == size_, "Tensor",
+          "the shape must hold as many elements as there are values; shape is ",
+          regard::to_string(shape_), ", values are ", values.size());
+  std::copy(values.begin(), values.end(), this->values<T>().begin());
+}
+
+// A model's parameters by name. Ordered, so that files come out the same.
+using StateDict = std::map<std::string, Tensor>;
+
+}  // namespace regard

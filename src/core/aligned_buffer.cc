@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "regard/core/aligned_buffer.h"
+
+#include <cstdint>
+#include <new>
+
+#include "regard/core/error.h"
+
+namespace regard {
+
+AlignedBuffer::AlignedBuffer(std::size_t bytes) {
+  if (bytes == 0) return;
+  void* memory = nullptr;
+  // Pointer differences are signed: no larger object can exist.
+  if (bytes <= static_cast<std::size_t>(PTRDIFF_MAX) - kAlignment) {
+    memory = ::operator new (bytes, std::align_val_t{kAlignment}, std::nothrow);
+  }
+  if (memory == nullptr) {
+    throw_io_error("AlignedBuffer", "the system has no memory for ", bytes,
+                   " bytes");
+  }
+  data_.reset(static_cast<std::byte*>(memory));
+  size_ = bytes;
+}
+
+void AlignedBuffer::Free::operator()(std::byte* data) const noexcept {
+  ::operator delete (data, std::align_val_t{kAlignment});
+}
+
+namespace {
+
+AlignedBuffer& scratch_of_this_thread() {
+  thread_local AlignedBuffer buffer;
+  return buffer;
+}
+
+}  // namespace
+
+std::byte* thread_scratch(std::size_t bytes) {
+  AlignedBuffer& buffer = scratch_of_this_thread();
+  if (buffer.size() < bytes) {
+    // The old one goes first: nobody may still use it, and both together
+    // could be more than there is.
+    buffer = AlignedBuffer();
+    buffer = AlignedBuffer(bytes);
+  }
+  return buffer.data();
+}
+
+void release_thread_scratch() noexcept {
+  scratch_of_this_thread() = AlignedBuffer();
+}
+
+}  // namespace regard

@@ -1,0 +1,129 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Installs the library, moves it, and builds outside projects with it.
+
+The package is installed to one prefix and moved to another, so that a path
+written into it would be found out. Then a project with find_package and one with
+pkg-config are built and run. `--kind static` installs the build folder as it is;
+`--kind shared` makes a Release build of its own, and checks the surface of the
+library as well: what it links, how large it is, and that it neither reads the
+environment nor prints.
+"""
+
+import argparse
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+HERE = pathlib.Path(__file__).resolve().parent
+MAY_NEED = re.compile(
+    r"(libhwy|libstdc\+\+|libm|libgcc_s|libc|libpthread|ld-linux.*)\.so.*")
+MUST_NOT_CALL = {"getenv", "secure_getenv", "printf", "puts", "putchar", "exit",
+                 "_ZSt4cout", "_ZSt4cerr", "_ZSt4clog",
+                 "_ZNSt8ios_base4InitC1Ev"}
+MAX_BYTES = 3 * 1024 * 1024
+
+
+def run(*command, **more):
+    done = subprocess.run([str(c) for c in command], stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, text=True, check=False, **more)
+    if done.returncode != 0:
+        print("$", *command)
+        print(done.stdout[-6000:])
+        sys.exit(f"{command[0]} ended with {done.returncode}")
+    return done.stdout
+
+
+def expect(rule, text):
+    if not rule:
+        sys.exit("check_package: " + text)
+
+
+def install(args, prefix):
+    if args.kind == "shared":
+        run(args.cmake, "-S", args.source, "-B", args.build, "-G", args.generator,
+            "-DCMAKE_BUILD_TYPE=Release", "-DREGARD_BUILD_TESTS=OFF",
+            "-DREGARD_WERROR=ON", "-DBUILD_SHARED_LIBS=ON",
+            f"-DCMAKE_CXX_COMPILER={args.compiler}",
+            f"-DCMAKE_CXX_COMPILER_LAUNCHER={args.launcher}")
+        run(args.cmake, "--build", args.build)
+    run(args.cmake, "--install", args.build, "--prefix", prefix)
+
+
+def check_texts(prefix, scratch, args):
+    """No installed text names a folder of the machine that built it."""
+    for path in prefix.rglob("*"):
+        if path.is_file() and path.suffix in {".cmake", ".pc", ".h"}:
+            text = path.read_text(encoding="utf-8")
+            for folder in (args.source, args.build, str(scratch)):
+                expect(folder not in text, f"{path.name} names {folder}")
+
+
+def check_shared_library(library, scratch):
+    dynamic = run("readelf", "-d", library)
+    for needed in re.findall(r"\(NEEDED\).*\[(.*)\]", dynamic):
+        expect(MAY_NEED.fullmatch(needed), f"{library.name} links {needed}")
+    undefined = {line.split()[-1].split("@")[0]
+                 for line in run("nm", "-D", "--undefined-only", library).splitlines()}
+    called = undefined & MUST_NOT_CALL
+    expect(not called, f"{library.name} calls {', '.join(sorted(called))}")
+    stripped = scratch / "stripped.so"
+    run("strip", "-o", stripped, library)
+    size = stripped.stat().st_size
+    expect(size < MAX_BYTES, f"{library.name} is {size} bytes stripped")
+    print(f"{library.name}: {size} bytes stripped")
+
+
+def outside_by_cmake(args, prefix, scratch, version):
+    build = scratch / "by_cmake"
+    run(args.cmake, "-S", HERE / "by_cmake", "-B", build, "-G", args.generator,
+        f"-DCMAKE_PREFIX_PATH={prefix}", f"-DCMAKE_CXX_COMPILER={args.compiler}",
+        f"-DEXPECTED_VERSION={version}")
+    run(args.cmake, "--build", build)
+    print("find_package:", run(build / "outside").strip())
+
+
+def outside_by_pkg_config(args, prefix, scratch, version):
+    files = list(prefix.rglob("regard.pc"))
+    expect(len(files) == 1, f"{len(files)} files regard.pc are installed")
+    env = dict(os.environ, PKG_CONFIG_PATH=str(files[0].parent))
+    flags = run("pkg-config", "--cflags", "--libs", "regard", env=env).split()
+    program = scratch / "by_pkg_config"
+    run(args.compiler, "-std=c++20", f'-DEXPECTED_VERSION="{version}"',
+        HERE / "outside.cc", *flags, "-o", program)
+    paths = dict(os.environ, LD_LIBRARY_PATH=str(files[0].parent.parent))
+    print("pkg-config:", run(program, env=paths).strip())
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    for name in ("kind", "source", "build", "cmake", "generator", "compiler"):
+        parser.add_argument("--" + name, required=True)
+    parser.add_argument("--launcher", default="")
+    args = parser.parse_args()
+    root_lists = pathlib.Path(args.source, "CMakeLists.txt").read_text(encoding="utf-8")
+    version = re.search(r"project\(regard VERSION ([\d.]+)", root_lists)[1]
+    with tempfile.TemporaryDirectory(prefix="regard-package-") as name:
+        scratch = pathlib.Path(name)
+        install(args, scratch / "first")
+        prefix = scratch / "moved" / "elsewhere"
+        prefix.parent.mkdir()
+        shutil.move(scratch / "first", prefix)
+        check_texts(prefix, scratch, args)
+        if args.kind == "shared":
+            libraries = [p for p in prefix.rglob("libregard.so*") if not p.is_symlink()]
+            expect(len(libraries) == 1, f"{len(libraries)} shared libraries are installed")
+            check_shared_library(libraries[0], scratch)
+        outside_by_cmake(args, prefix, scratch, version)
+        outside_by_pkg_config(args, prefix, scratch, version)
+        program = prefix / "bin" / "regard"
+        if program.exists():
+            print("program:", run(program, "--version").strip())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,332 @@
+// SPDX-License-Identifier: Apache-2.0
+// Calls attention_forward with an AttentionCase, in any storage type and memory
+// layout, and measures the result against the reference.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include "regard/attention/attention.h"
+#include "support/attention_case.h"
+#include "support/reference_attention.h"
+
+namespace regard::test {
+
+template <typename T>
+using RealFor = std::conditional_t<std::is_same_v<T, double>, double, float>;
+
+// The nearest value with so many bits of fraction, ties to even. Told here once
+// more, because a result should not be judged by the conversion that made it.
+inline double round_to(double value, int fraction_bits, int least_exponent,
+                       double largest) {
+  if (value == 0 || !std::isfinite(value)) return value;
+  const int exponent = std::max(std::ilogb(value), least_exponent);
+  const double unit = std::ldexp(1.0, exponent - fraction_bits);
+  const double rounded = std::nearbyint(value / unit) * unit;
+  if (std::abs(rounded) <= largest) return rounded;
+  return std::copysign(std::numeric_limits<double>::infinity(), value);
+}
+
+template <typename T>
+double round_to_storage(double value) {
+  if constexpr (std::is_same_v<T, BFloat16>) {
+    return round_to(value, 7, -126, std::ldexp(255.0, 120));
+  } else if constexpr (std::is_same_v<T, Float16>) {
+    return round_to(value, 10, -14, 65504.0);
+  } else {
+    return static_cast<double>(static_cast<T>(value));
+  }
+}
+
+// The same case with inputs that T and its options' type can hold.
+template <typename T>
+AttentionCase rounded_to(AttentionCase c) {
+  for (auto* values : {&c.q, &c.k, &c.v}) {
+    for (double& value : *values) value = round_to_storage<T>(value);
+  }
+  const auto round_real = [](double value) {
+    return static_cast<double>(static_cast<RealFor<T>>(value));
+  };
+  if (c.scale) c.scale = round_real(*c.scale);
+  c.softcap = round_real(c.softcap);
+  for (auto* values : {&c.head_scales, &c.alibi_slopes, &c.sinks}) {
+    for (double& value : *values) value = round_real(value);
+  }
+  if (c.bias) {
+    for (double& value : c.bias->values) value = round_real(value);
+  }
+  return c;
+}
+
+enum class Layout {
+  kContiguous,    // [batch, heads, length, width]
+  kLengthFirst,   // [batch, length, heads, width]
+  kWithGaps,      // rows, heads and batches with room between them
+  kPackedInRows,  // [batch, length, 3, heads, width], as a packed qkv
+};
+
+// Elements at home in a buffer with gaps. Gaps hold NaN: reading one shows.
+template <typename T>
+class Stored {
+ public:
+  Stored(const Extents4& shape, Layout layout) : shape_(shape) {
+    const std::int64_t heads = shape[1], length = shape[2], width = shape[3];
+    switch (layout) {
+      case Layout::kContiguous:
+        strides_ = {heads * length * width, length * width, width, 1};
+        break;
+      case Layout::kLengthFirst:
+        strides_ = {length * heads * width, width, heads * width, 1};
+        break;
+      case Layout::kWithGaps:
+        strides_[2] = width + 3;
+        strides_[1] = length * strides_[2] + 5;
+        strides_[0] = heads * strides_[1] + 1;
+        strides_[3] = 1;
+        break;
+      case Layout::kPackedInRows:
+        strides_ = {length * 3 * heads * width, width, 3 * heads * width, 1};
+        break;
+    }
+    const std::int64_t span = std::max<std::int64_t>(
+        {1, shape[0] * strides_[0], shape[2] * strides_[2]});
+    const float gap = std::numeric_limits<float>::quiet_NaN();
+    buffer_.assign(static_cast<std::size_t>(span) + 1, T(gap));
+    buffer_.insert(buffer_.begin(), T(gap));
+  }
+  Stored(const Extents4& shape, Layout layout,
+         const std::vector<double>& values)
+      : Stored(shape, layout) {
+    std::size_t n = 0;
+    for_each([&](T& element) {
+      if constexpr (std::is_same_v<T, double>) {
+        element = values[n++];
+      } else {
+        element = T(static_cast<float>(values[n++]));
+      }
+    });
+  }
+
+  TensorView<T, 4> view() { return {buffer_.data() + 1, shape_, strides_}; }
+  TensorView<const T, 4> const_view() {
+    return {buffer_.data() + 1, shape_, strides_};
+  }
+
+  template <typename Body>
+  void for_each(const Body& body) {
+    for (std::int64_t b = 0; b < shape_[0]; ++b) {
+      for (std::int64_t h = 0; h < shape_[1]; ++h) {
+        for (std::int64_t i = 0; i < shape_[2]; ++i) {
+          T* row = buffer_.data() + 1 + b * strides_[0] + h * strides_[1] +
+                   i * strides_[2];
+          for (std::int64_t d = 0; d < shape_[3]; ++d) body(row[d]);
+        }
+      }
+    }
+  }
+
+  std::vector<T> elements() {
+    std::vector<T> all;
+    all.reserve(volume(shape_));
+    for_each([&](T& element) { all.push_back(element); });
+    return all;
+  }
+
+  // True if nothing but the elements has been written since construction.
+  bool gaps_are_untouched(const Extents4& shape, Layout layout) const {
+    Stored fresh(shape, layout);
+    Stored mine = *this;
+    mine.for_each([](T& element) { element = T(0.0f); });
+    fresh.for_each([](T& element) { element = T(0.0f); });
+    return std::memcmp(mine.buffer_.data(), fresh.buffer_.data(),
+                       mine.buffer_.size() * sizeof(T)) == 0;
+  }
+
+ private:
+  Extents4 shape_;
+  Extents4 strides_{};
+  std::vector<T> buffer_;
+};
+
+// The options of a call; owns what they borrow, and so may not be moved.
+template <typename Real>
+class CallOptions {
+ public:
+  explicit CallOptions(const AttentionCase& c)
+      : head_scales_(c.head_scales.begin(), c.head_scales.end()),
+        alibi_slopes_(c.alibi_slopes.begin(), c.alibi_slopes.end()),
+        sinks_(c.sinks.begin(), c.sinks.end()) {
+    value.mask = c.mask.build();
+    value.score = c.cosine ? Score::kCosine : Score::kDot;
+    if (c.scale) value.scale = static_cast<Real>(*c.scale);
+    value.head_scales = head_scales_;
+    value.alibi_slopes = alibi_slopes_;
+    value.sinks = sinks_;
+    value.softcap = static_cast<Real>(c.softcap);
+    value.dropout = {.rate = c.dropout_rate, .seed = c.dropout_seed};
+    if (c.bias) {
+      bias_.assign(c.bias->values.begin(), c.bias->values.end());
+      bias_.push_back(0);  // so that an empty bias has an address
+      value.bias = {bias_.data(), c.bias->shape};
+    }
+    value.sequences = {.q_offsets = c.q_offsets, .kv_offsets = c.kv_offsets};
+  }
+  CallOptions(const CallOptions&) = delete;
+  CallOptions& operator=(const CallOptions&) = delete;
+
+  BasicAttentionOptions<Real> value;
+
+ private:
+  std::vector<Real> head_scales_, alibi_slopes_, sinks_, bias_;
+};
+
+struct RunOptions {
+  Layout q = Layout::kContiguous;
+  Layout kv = Layout::kContiguous;
+  Layout out = Layout::kContiguous;
+  int threads = 1;
+};
+
+template <typename T>
+struct Produced {
+  std::vector<T> out;              // [rows, heads, q_len, d_v]
+  std::vector<RealFor<T>> lse;     // [rows, heads, q_len]
+  bool gaps_are_untouched = true;  // of out
+};
+
+template <typename T>
+Produced<T> run_attention(const AttentionCase& c, const RunOptions& run = {}) {
+  Stored<T> q(c.q_shape(), run.q, c.q);
+  Stored<T> k(c.k_shape(), run.kv, c.k);
+  Stored<T> v(c.v_shape(), run.kv, c.v);
+  Stored<T> out(c.out_shape(), run.out);
+  CallOptions<RealFor<T>> options(c);
+  Produced<T> produced;
+  produced.lse.assign(static_cast<std::size_t>(c.rows() * c.heads * c.q_len),
+                      RealFor<T>{12345});
+  options.value.log_sum_exp = {produced.lse.data(),
+                               {c.rows(), c.heads, c.q_len}};
+  options.value.threads.count = run.threads;
+  attention_forward(q.const_view(), k.const_view(), v.const_view(), out.view(),
+                    options.value);
+  produced.out = out.elements();
+  produced.gaps_are_untouched = out.gaps_are_untouched(c.out_shape(), run.out);
+  return produced;
+}
+
+inline double to_double(float value) { return value; }
+inline double to_double(double value) { return value; }
+inline double to_double(long double value) {
+  return static_cast<double>(value);
+}
+inline double to_double(BFloat16 value) { return static_cast<float>(value); }
+inline double to_double(Float16 value) { return static_cast<float>(value); }
+
+// How far a result is from the truth, and how far a plain loop is.
+struct Distance {
+  double ours = 0;
+  double plain = 0;
+  double floor = 1e-6;
+  std::string wrong;  // a NaN or infinity that should not be, or is missing
+
+  // 1 is the limit.
+  double ratio() const { return ours / (2 * plain + floor); }
+  bool within() const { return wrong.empty() && ratio() <= 1; }
+  std::string describe() const {
+    if (!wrong.empty()) return wrong;
+    return "error " + std::to_string(ours * 1e6) + "e-6, a plain loop's " +
+           std::to_string(plain * 1e6) + "e-6";
+  }
+};
+
+inline bool same_kind(double a, double b) {
+  if (std::isnan(a) || std::isnan(b)) return std::isnan(a) && std::isnan(b);
+  return !(std::isinf(a) || std::isinf(b)) || a == b;
+}
+
+template <typename Got, typename Exact, typename Plain>
+Distance measure(const std::vector<Got>& got, const std::vector<Exact>& exact,
+                 const std::vector<Plain>& plain, const char* name) {
+  Distance distance;
+  if (got.size() != exact.size()) distance.wrong = "another size";
+  for (std::size_t n = 0; n < got.size() && distance.wrong.empty(); ++n) {
+    const double a = to_double(got[n]);
+    const double truth = static_cast<double>(exact[n]);
+    if (!same_kind(a, truth)) {
+      distance.wrong = std::string(name) + "[" + std::to_string(n) + "] is " +
+                       std::to_string(a) + ", should be " +
+                       std::to_string(truth);
+    } else if (std::isfinite(truth)) {
+      // In the width of the truth: a double would lose what we look for.
+      const Exact ours = static_cast<Exact>(a) - exact[n];
+      distance.ours = std::max(distance.ours, std::abs(to_double(ours)));
+      const Exact loop = static_cast<Exact>(plain[n]) - exact[n];
+      if (std::isfinite(loop)) {
+        distance.plain = std::max(distance.plain, std::abs(to_double(loop)));
+      }
+    }
+  }
+  return distance;
+}
+
+struct Judgement {
+  Distance out, lse;
+  bool gaps_are_untouched = true;
+
+  bool good() const {
+    return out.within() && lse.within() && gaps_are_untouched;
+  }
+  double ratio() const { return std::max(out.ratio(), lse.ratio()); }
+  std::string describe() const {
+    return "out: " + out.describe() + "; log-sum-exp: " + lse.describe() +
+           (gaps_are_untouched ? "" : "; memory beside out was written");
+  }
+};
+
+inline double largest_magnitude(const auto& values) {
+  double largest = 1;
+  for (const auto value : values) {
+    const double magnitude = std::abs(to_double(value));
+    if (std::isfinite(magnitude)) largest = std::max(largest, magnitude);
+  }
+  return largest;
+}
+
+// A result may be at most twice as far from the truth as the plain loop in the
+// type of arithmetic is, rounded to storage, and 1e-6 (of the largest value).
+template <typename T>
+Judgement judge(const AttentionCase& c, const Produced<T>& produced) {
+  using Truth =
+      std::conditional_t<std::is_same_v<T, double>, long double, double>;
+  const auto exact = reference_attention<Truth>(c);
+  const auto plain = reference_attention<RealFor<T>>(c);
+  std::vector<double> rounded;
+  rounded.reserve(plain.out.size());
+  for (const auto value : plain.out) {
+    rounded.push_back(round_to_storage<T>(to_double(value)));
+  }
+  const double floor = std::is_same_v<T, double> ? 1e-15 : 1e-6;
+  Judgement judgement{
+      .out = measure(produced.out, exact.out, rounded, "out"),
+      .lse = measure(produced.lse, exact.lse, plain.lse, "log_sum_exp"),
+      .gaps_are_untouched = produced.gaps_are_untouched};
+  judgement.out.floor = floor * largest_magnitude(exact.out);
+  judgement.lse.floor = floor * largest_magnitude(exact.lse);
+  return judgement;
+}
+
+// Rounds the case to T, runs it and judges it.
+template <typename T>
+Judgement try_case(const AttentionCase& c, const RunOptions& run = {}) {
+  const AttentionCase rounded = rounded_to<T>(c);
+  return judge<T>(rounded, run_attention<T>(rounded, run));
+}
+
+}  // namespace regard::test

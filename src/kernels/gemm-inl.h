@@ -1,0 +1,332 @@
+// SPDX-License-Identifier: Apache-2.0
+// Included once for each target; no include guard of the usual kind.
+#if defined(REGARD_KERNELS_GEMM_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef REGARD_KERNELS_GEMM_INL_H_
+#undef REGARD_KERNELS_GEMM_INL_H_
+#else
+#define REGARD_KERNELS_GEMM_INL_H_
+#endif
+
+#include <algorithm>
+#include <cstdint>
+
+#include "hwy/highway.h"
+#include "kernels/gemm.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace regard::kernels {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+// At most 16 lanes, so that kColumnStep is a whole number of vectors.
+using GemmTag = hn::CappedTag<float, 16>;
+using GemmVec = hn::Vec<GemmTag>;
+
+// Rows times vectors of the largest tile, plus the vectors of b and one
+// broadcast of a, must fit in the registers: 32 of them, or 16.
+#if HWY_TARGET == HWY_AVX2
+constexpr int kGemmRows = 4;
+#else
+constexpr int kGemmRows = 8;
+#endif
+constexpr int kGemmVecs = 3;
+
+// k is cut so that a panel [kGemmDepth][48] mostly stays in the L1 cache while
+// all row tiles pass over it. The sums go through c between the cuts,
+// unrounded.
+constexpr std::int64_t kGemmDepth = 256;
+
+// One tile of one cut of k. `a` is read as a[r * a_row + i * a_step].
+struct GemmTile {
+  const float* a;
+  std::int64_t a_row;
+  const float* b;  // [k][b_step]
+  std::int64_t b_step;
+  const float* bias;
+  float* c;
+  std::int64_t c_stride;
+  std::int64_t k;
+  bool from_zero;
+};
+
+template <int kRows, int kVecs, LeftSide kLeft>
+HWY_INLINE void gemm_tile(const GemmTile& t) {
+  const GemmTag d;
+  const std::int64_t lanes = static_cast<std::int64_t>(hn::Lanes(d));
+  const float* HWY_RESTRICT a = t.a;
+  const float* HWY_RESTRICT b = t.b;
+  const std::int64_t a_row = kLeft == LeftSide::kPacked ? 1 : t.a_row;
+  constexpr std::int64_t kStep = kLeft == LeftSide::kPacked ? kTileRows : 1;
+  GemmVec sum[kRows][kVecs];
+  if (t.from_zero) {
+    HWY_UNROLL(8)
+    for (int r = 0; r < kRows; ++r) {
+      HWY_UNROLL(3)
+      for (int v = 0; v < kVecs; ++v) sum[r][v] = hn::Zero(d);
+    }
+  } else {
+    HWY_UNROLL(8)
+    for (int r = 0; r < kRows; ++r) {
+      HWY_UNROLL(3)
+      for (int v = 0; v < kVecs; ++v) {
+        sum[r][v] = hn::LoadU(d, t.c + r * t.c_stride + v * lanes);
+      }
+    }
+  }
+  for (std::int64_t i = 0; i < t.k; ++i) {
+    GemmVec right[kVecs];
+    HWY_UNROLL(3)
+    for (int v = 0; v < kVecs; ++v) right[v] = hn::LoadU(d, b + v * lanes);
+    HWY_UNROLL(8)
+    for (int r = 0; r < kRows; ++r) {
+      const GemmVec left = hn::Set(d, a[r * a_row]);
+      HWY_UNROLL(3)
+      for (int v = 0; v < kVecs; ++v) {
+        sum[r][v] = hn::MulAdd(left, right[v], sum[r][v]);
+      }
+    }
+    a += kStep;
+    b += t.b_step;
+  }
+  HWY_UNROLL(8)
+  for (int r = 0; r < kRows; ++r) {
+    HWY_UNROLL(3)
+    for (int v = 0; v < kVecs; ++v) {
+      GemmVec x = sum[r][v];
+      if (t.bias != nullptr) x = hn::Add(x, hn::LoadU(d, t.bias + v * lanes));
+      hn::StoreU(x, d, t.c + r * t.c_stride + v * lanes);
+    }
+  }
+}
+
+// All rows of one column of tiles; the fewer rows at the end in powers of two.
+template <int kVecs, LeftSide kLeft>
+HWY_NOINLINE void gemm_rows(GemmTile t, std::int64_t rows) {
+  std::int64_t row = 0;
+  const float* const a = t.a;
+  float* const c = t.c;
+  const std::int64_t depth = t.a_row;  // of a packed tile
+  const auto move_to_row = [&] {
+    t.a = kLeft == LeftSide::kPacked
+              ? a + row / kTileRows * kTileRows * depth + row % kTileRows
+              : a + row * t.a_row;
+    t.c = c + row * t.c_stride;
+  };
+  for (; row + kGemmRows <= rows; row += kGemmRows) {
+    move_to_row();
+    gemm_tile<kGemmRows, kVecs, kLeft>(t);
+  }
+  if (kGemmRows > 4 && row + 4 <= rows) {
+    move_to_row();
+    gemm_tile<4, kVecs, kLeft>(t);
+    row += 4;
+  }
+  if (row + 2 <= rows) {
+    move_to_row();
+    gemm_tile<2, kVecs, kLeft>(t);
+    row += 2;
+  }
+  if (row < rows) {
+    move_to_row();
+    gemm_tile<1, kVecs, kLeft>(t);
+  }
+}
+
+// `columns` is a multiple of kColumnStep, and c has room for all of them.
+template <LeftSide kLeft>
+HWY_INLINE void gemm_panel(GemmTile t, std::int64_t rows,
+                           std::int64_t columns) {
+  const std::int64_t lanes = static_cast<std::int64_t>(hn::Lanes(GemmTag()));
+  std::int64_t left = columns / lanes;
+  while (left > 0) {
+    // 4 vectors go as 2 + 2, not 3 + 1: a narrow tile waits for its own sums.
+    const std::int64_t groups = (left + kGemmVecs - 1) / kGemmVecs;
+    const std::int64_t vecs = (left + groups - 1) / groups;
+    switch (vecs) {
+      case 3:
+        gemm_rows<3, kLeft>(t, rows);
+        break;
+      case 2:
+        gemm_rows<2, kLeft>(t, rows);
+        break;
+      default:
+        gemm_rows<1, kLeft>(t, rows);
+        break;
+    }
+    left -= vecs;
+    t.b += vecs * lanes;
+    t.c += vecs * lanes;
+    if (t.bias != nullptr) t.bias += vecs * lanes;
+  }
+}
+
+// A last panel whose columns are no multiple of kColumnStep: a few rows at a
+// time in a buffer, because vectors would reach past the rows of c.
+template <LeftSide kLeft>
+HWY_INLINE void gemm_edge(GemmTile t, std::int64_t rows, std::int64_t columns) {
+  HWY_ALIGN float c[kTileRows * kPanelColumns];
+  HWY_ALIGN float bias[kPanelColumns] = {};
+  if (t.bias != nullptr) std::copy_n(t.bias, columns, bias);
+  for (std::int64_t row = 0; row < rows; row += kTileRows) {
+    const std::int64_t count = std::min(kTileRows, rows - row);
+    float* const c_row = t.c + row * t.c_stride;
+    std::fill(c, c + kTileRows * kPanelColumns, 0.0f);
+    if (!t.from_zero) {
+      for (std::int64_t r = 0; r < count; ++r) {
+        std::copy_n(c_row + r * t.c_stride, columns, c + r * kPanelColumns);
+      }
+    }
+    GemmTile tile = t;
+    tile.a = t.a + row * t.a_row;  // kTileRows * depth a tile, if packed
+    tile.c = c;
+    tile.c_stride = kPanelColumns;
+    tile.bias = t.bias == nullptr ? nullptr : bias;
+    gemm_panel<kLeft>(tile, count, t.b_step);
+    for (std::int64_t r = 0; r < count; ++r) {
+      std::copy_n(c + r * kPanelColumns, columns, c_row + r * t.c_stride);
+    }
+  }
+}
+
+template <LeftSide kLeft>
+HWY_INLINE void gemm_blocks(const Gemm& job) {
+  std::int64_t i = 0;
+  do {
+    const std::int64_t depth = std::min(kGemmDepth, job.k - i);
+    const bool last = i + depth == job.k;
+    for (std::int64_t col = 0; col < job.n; col += kPanelColumns) {
+      const std::int64_t columns = std::min(kPanelColumns, job.n - col);
+      const std::int64_t step =
+          (columns + kColumnStep - 1) / kColumnStep * kColumnStep;
+      GemmTile t;
+      t.a = job.a + (kLeft == LeftSide::kPacked ? i * kTileRows : i);
+      t.a_row = kLeft == LeftSide::kPacked ? job.k : job.a_stride;
+      t.b = job.b + col * job.k + i * step;
+      t.b_step = step;
+      t.bias = last && job.bias != nullptr ? job.bias + col : nullptr;
+      t.c = job.c + col;
+      t.c_stride = job.c_stride;
+      t.k = depth;
+      t.from_zero = i == 0 && job.start == Start::kZero;
+      if (columns == step) {
+        gemm_panel<kLeft>(t, job.m, columns);
+      } else {
+        gemm_edge<kLeft>(t, job.m, columns);
+      }
+    }
+    i += depth;
+  } while (i < job.k);
+}
+
+HWY_INLINE void pack_columns_impl(const float* HWY_RESTRICT b,
+                                  std::int64_t stride, std::int64_t k,
+                                  std::int64_t n, float* HWY_RESTRICT packed) {
+  const GemmTag d;
+  const std::int64_t lanes = static_cast<std::int64_t>(hn::Lanes(d));
+  for (std::int64_t col = 0; col < n; col += kPanelColumns) {
+    const std::int64_t columns = std::min(kPanelColumns, n - col);
+    const std::int64_t step =
+        (columns + kColumnStep - 1) / kColumnStep * kColumnStep;
+    const std::int64_t whole = columns / lanes * lanes;
+    for (std::int64_t i = 0; i < k; ++i) {
+      const float* const row = b + i * stride + col;
+      std::int64_t j = 0;
+      for (; j < whole; j += lanes) {
+        hn::StoreU(hn::LoadU(d, row + j), d, packed + j);
+      }
+      for (; j < columns; ++j) packed[j] = row[j];
+      for (; j < step; ++j) packed[j] = 0.0f;
+      packed += step;
+    }
+  }
+}
+
+#if HWY_TARGET == HWY_SCALAR
+HWY_INLINE void transpose_4x4(const float* HWY_RESTRICT from,
+                              std::int64_t from_stride, float* HWY_RESTRICT to,
+                              std::int64_t to_stride) {
+  for (int r = 0; r < 4; ++r) {
+    for (int i = 0; i < 4; ++i)
+      to[i * to_stride + r] = from[r * from_stride + i];
+  }
+}
+#else
+// A block of 4 x 4 floats, transposed in registers: 16 single loads and stores
+// would cost as much as the product does for a few dozen rows.
+HWY_INLINE void transpose_4x4(const float* HWY_RESTRICT from,
+                              std::int64_t from_stride, float* HWY_RESTRICT to,
+                              std::int64_t to_stride) {
+  const hn::Full128<float> d;
+  const hn::RepartitionToWide<decltype(d)> dw;
+  const auto r0 = hn::LoadU(d, from);
+  const auto r1 = hn::LoadU(d, from + from_stride);
+  const auto r2 = hn::LoadU(d, from + 2 * from_stride);
+  const auto r3 = hn::LoadU(d, from + 3 * from_stride);
+  const auto a = hn::BitCast(dw, hn::InterleaveLower(d, r0, r1));
+  const auto b = hn::BitCast(dw, hn::InterleaveUpper(d, r0, r1));
+  const auto c = hn::BitCast(dw, hn::InterleaveLower(d, r2, r3));
+  const auto e = hn::BitCast(dw, hn::InterleaveUpper(d, r2, r3));
+  hn::StoreU(hn::BitCast(d, hn::InterleaveLower(dw, a, c)), d, to);
+  hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(dw, a, c)), d, to + to_stride);
+  hn::StoreU(hn::BitCast(d, hn::InterleaveLower(dw, b, e)), d,
+             to + 2 * to_stride);
+  hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(dw, b, e)), d,
+             to + 3 * to_stride);
+}
+#endif
+
+HWY_INLINE void pack_columns_transposed_impl(const float* HWY_RESTRICT b,
+                                             std::int64_t stride,
+                                             std::int64_t k, std::int64_t n,
+                                             float* HWY_RESTRICT packed) {
+  for (std::int64_t col = 0; col < n; col += kPanelColumns) {
+    const std::int64_t columns = std::min(kPanelColumns, n - col);
+    const std::int64_t step =
+        (columns + kColumnStep - 1) / kColumnStep * kColumnStep;
+    std::int64_t j = 0;
+    for (; j + 4 <= columns; j += 4) {
+      const float* const from = b + (col + j) * stride;
+      std::int64_t i = 0;
+      for (; i + 4 <= k; i += 4) {
+        transpose_4x4(from + i, stride, packed + i * step + j, step);
+      }
+      for (; i < k; ++i) {
+        for (int r = 0; r < 4; ++r)
+          packed[i * step + j + r] = from[r * stride + i];
+      }
+    }
+    for (; j < step; ++j) {
+      for (std::int64_t i = 0; i < k; ++i) {
+        packed[i * step + j] = j < columns ? b[(col + j) * stride + i] : 0.0f;
+      }
+    }
+    packed += k * step;
+  }
+}
+
+HWY_INLINE void pack_rows_transposed_impl(const float* HWY_RESTRICT a,
+                                          std::int64_t stride, std::int64_t m,
+                                          std::int64_t k,
+                                          float* HWY_RESTRICT packed) {
+  const hn::CappedTag<float, kTileRows> d;
+  const std::int64_t lanes = static_cast<std::int64_t>(hn::Lanes(d));
+  for (std::int64_t row = 0; row < m; row += kTileRows) {
+    const std::int64_t rows = std::min(kTileRows, m - row);
+    for (std::int64_t i = 0; i < k; ++i) {
+      const float* const from = a + i * stride + row;
+      std::int64_t r = 0;
+      for (; r + lanes <= rows; r += lanes) {
+        hn::StoreU(hn::LoadU(d, from + r), d, packed + r);
+      }
+      for (; r < rows; ++r) packed[r] = from[r];
+      for (; r < kTileRows; ++r) packed[r] = 0.0f;
+      packed += kTileRows;
+    }
+  }
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace regard::kernels
+HWY_AFTER_NAMESPACE();
+
+#endif  // REGARD_KERNELS_GEMM_INL_H_

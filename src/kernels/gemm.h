@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+
+// Matrix products in the canonical order: an element of the result is one chain
+// of fused multiply-adds over k in index order, so its bits depend on its row,
+// its column and nothing else; not on the sizes, the blocks or the vector
+// width.
+//
+// The right side is packed into panels that a tile reads front to back. The
+// layout is the same on every target: panels of kPanelColumns columns, the last
+// one cut to a multiple of kColumnStep and filled with zeros, each
+// [k][columns].
+namespace regard::kernels {
+
+inline constexpr std::int64_t kPanelColumns = 48;
+inline constexpr std::int64_t kColumnStep = 16;
+inline constexpr std::int64_t kTileRows = 8;
+
+// The floats that packing a right side [k, n] takes. Panel p starts at float
+// p * kPanelColumns * k.
+constexpr std::int64_t packed_columns_size(std::int64_t k, std::int64_t n) {
+  return k * ((n + kColumnStep - 1) / kColumnStep * kColumnStep);
+}
+
+// The floats that packing a left side [m, k] takes. Tile t starts at float
+// t * kTileRows * k.
+constexpr std::int64_t packed_rows_size(std::int64_t m, std::int64_t k) {
+  return k * ((m + kTileRows - 1) / kTileRows * kTileRows);
+}
+
+// Packs the right side b [k, n], row i at b + i * stride.
+void pack_columns(const float* b, std::int64_t stride, std::int64_t k,
+                  std::int64_t n, float* packed) noexcept;
+
+// The same from its transpose b [n, k], which is how weights [out, in] are
+// kept.
+void pack_columns_transposed(const float* b, std::int64_t stride,
+                             std::int64_t k, std::int64_t n,
+                             float* packed) noexcept;
+
+// Packs the left side from its transpose a [k, m] into tiles of kTileRows rows,
+// each [k][kTileRows], the last one filled with zeros.
+void pack_rows_transposed(const float* a, std::int64_t stride, std::int64_t m,
+                          std::int64_t k, float* packed) noexcept;
+
+enum class LeftSide {
+  kRows,    // a [m, k], row i at a + i * a_stride
+  kPacked,  // by pack_rows_transposed; a_stride is not used
+};
+enum class Start {
+  kZero,    // each chain starts from 0
+  kResult,  // each chain starts from what c holds: sums continue
+};
+
+// c = a b + bias. The bias is added last, after the chain.
+struct Gemm {
+  std::int64_t m = 0;
+  std::int64_t n = 0;
+  std::int64_t k = 0;
+  LeftSide left = LeftSide::kRows;
+  const float* a = nullptr;
+  std::int64_t a_stride = 0;
+  const float* b = nullptr;     // packed
+  const float* bias = nullptr;  // [n], or null for none
+  float* c = nullptr;           // [m, n], row i at c + i * c_stride
+  std::int64_t c_stride = 0;
+  Start start = Start::kZero;
+};
+
+// Any size may be zero; with k = 0 the chains are empty and the bias is still
+// added. Meant for blocks of up to a few hundred rows: a caller cuts a larger m
+// (and n, between panels), for threads and so that a stays in cache.
+void gemm(const Gemm& job) noexcept;
+
+}  // namespace regard::kernels

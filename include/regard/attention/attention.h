@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+
+#include "regard/core/float16.h"
+#include "regard/core/threads.h"
+#include "regard/mask/mask.h"
+#include "regard/tensor/tensor_view.h"
+
+namespace regard {
+
+enum class Score {
+  kDot,     // scale * (q . k), scale defaults to 1 / sqrt(d_k)
+  kCosine,  // scale * (q . k) / (|q| |k|), scale defaults to 1; a zero vector
+            // is similar to nothing: its scores are 0
+};
+
+// Weights are dropped after the softmax and the others divided by 1 - rate.
+// Whether one is dropped is a pure function of (seed, batch, head, query, key).
+struct Dropout {
+  float rate = 0.0f;  // in [0, 1)
+  std::uint64_t seed = 0;
+};
+
+// Sequences of different lengths laid one after the other, without padding.
+// Sequence s owns the queries [q_offsets[s], q_offsets[s + 1]) and the keys
+// [kv_offsets[s], kv_offsets[s + 1]). Offsets start at 0, never fall, and end
+// at the packed length. Within a call each sequence is a batch entry of its
+// own: masks, bias, ALiBi and dropout count batch = s and positions from its
+// start.
+struct Sequences {
+  std::span<const std::int64_t> q_offsets;
+  std::span<const std::int64_t> kv_offsets;
+};
+
+// What one attention does, beyond q, k and v. Real is float for float, BFloat16
+// and Float16 elements, and double for double.
+template <typename Real>
+struct BasicAttentionOptions {
+  Mask mask;
+  Score score = Score::kDot;
+  std::optional<Real> scale;
+  // [heads], multiplies scale; a learned temperature. Empty: all 1.
+  std::span<const Real> head_scales;
+  // Added to the scores: [batch or 1, heads or 1, q_len or 1, kv_len or 1].
+  // -inf hides a pair. In packed calls, batch counts sequences and the last two
+  // extents are 1 or at least the longest sequence's.
+  TensorView<const Real, 4> bias;
+  // [heads]. Adds -slope * |p - key| where p = query + kv_len - q_len.
+  std::span<const Real> alibi_slopes;
+  // After bias: softcap * tanh(score / softcap). 0: none.
+  Real softcap = 0;
+  // [heads]. One more logit in each row's denominator, with no value.
+  std::span<const Real> sinks;
+  Dropout dropout;
+  // Empty, or q and out are [1, heads, total_q, ...], k and v [1, kv_heads,
+  // total_kv, ...]. Dense and document masks cannot be used with it.
+  Sequences sequences;
+  // If given, [batch, heads, q_len], written: the natural logarithm of each
+  // row's denominator, sink included; -inf where it is zero.
+  TensorView<Real, 3> log_sum_exp;
+  Threads threads;
+};
+using AttentionOptions = BasicAttentionOptions<float>;
+using AttentionOptionsF64 = BasicAttentionOptions<double>;
+
+// out = softmax(softcap(scale * q k^T + bias), over the visible keys) v, for
+// each batch and head on its own.
+//
+//   q   [batch, heads,    q_len,  d_k]
+//   k   [batch, kv_heads, kv_len, d_k]   kv_heads divides heads: head h reads
+//   v   [batch, kv_heads, kv_len, d_v]   key-value head h / (heads / kv_heads)
+//   out [batch, heads,    q_len,  d_v]   may not overlap the inputs
+//
+// Any extent may be zero except d_k when there are keys to score. A row that
+// sees no key (all masked, all scores -inf, or kv_len 0) yields zeros. NaN and
+// infinities reach exactly the rows that see them. Storage may be float,
+// BFloat16, Float16 (computed in float) or double (computed in double). Memory
+// beyond the arguments does not grow with q_len * kv_len.
+//
+// Throws InvalidArgument if shapes or options disagree; out is then untouched.
+void attention_forward(TensorView<const float, 4> q,
+                       TensorView<const float, 4> k,
+                       TensorView<const float, 4> v, TensorView<float, 4> out,
+                       const AttentionOptions& options = {});
+void attention_forward(TensorView<const BFloat16, 4> q,
+                       TensorView<const BFloat16, 4> k,
+                       TensorView<const BFloat16, 4> v,
+                       TensorView<BFloat16, 4> out,
+                       const AttentionOptions& options = {});
+void attention_forward(TensorView<const Float16, 4> q,
+                       TensorView<const Float16, 4> k,
+                       TensorView<const Float16, 4> v,
+                       TensorView<Float16, 4> out,
+                       const AttentionOptions& options = {});
+void attention_forward(TensorView<const double, 4> q,
+                       TensorView<const double, 4> k,
+                       TensorView<const double, 4> v, TensorView<double, 4> out,
+                       const AttentionOptionsF64& options = {});
+
+// A bias view [1, heads, q_len, kv_len] of a relative-position table
+// [heads, q_len + kv_len - 1]: bias(h, i, j) = table(h, j - i + q_len - 1).
+// Nothing is copied: the rows of the view overlap.
+template <typename Real>
+TensorView<const Real, 4> relative_bias(TensorView<const Real, 2> table,
+                                        std::int64_t q_len,
+                                        std::int64_t kv_len) {
+  require(
+      q_len > 0 && kv_len > 0 && table.extent(1) == q_len + kv_len - 1,
+      "relative_bias", "the table must be [heads, q_len + kv_len - 1]; it is ",
+      to_string(table.shape()), ", q_len is ", q_len, ", kv_len is ", kv_len);
+  return {table.data() + q_len - 1,
+          {1, table.extent(0), q_len, kv_len},
+          {0, table.stride(0), -1, 1}};
+}
+
+}  // namespace regard

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "attention/engine.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "attention/row_blocks.h"
+#include "kernels/attention_forward.h"
+#include "regard/core/aligned_buffer.h"
+
+namespace regard::detail {
+namespace {
+
+// Below this much work a second thread costs more than it brings.
+constexpr double kSerialFlops = 1e6;
+
+template <typename T>
+int threads_for(const Problem<T>& p) {
+  double pairs = 0;
+  for (std::int64_t i = 0; i < (p.packed ? p.entries : 1); ++i) {
+    if (p.entries == 0) break;
+    const Entry e = p.entry(i);
+    pairs += static_cast<double>(e.q_len) * static_cast<double>(e.kv_len);
+  }
+  if (!p.packed) pairs *= static_cast<double>(p.entries);
+  const double flops =
+      2.0 * pairs * static_cast<double>(p.heads * (p.d_k + p.d_v));
+  if (flops < kSerialFlops) return 1;
+  return thread_count(p.options.threads, p.heads * p.q.extent(2));
+}
+
+// The mask of one entry: bound once for all entries of a batch, anew for each
+// packed sequence, which has sizes of its own.
+template <typename T>
+class EntryMasks {
+ public:
+  explicit EntryMasks(const Problem<T>& p) : p_(p) {
+    if (!p.packed) {
+      bound_.emplace(p.options.mask, p.mask_sizes(p.entry(0)), p.where);
+      return;
+    }
+    for (std::int64_t i = 0; i < p.entries; ++i) {  // refuse before writing
+      const BoundMask mask(p.options.mask, p.mask_sizes(p.entry(i)), p.where);
+      require(mask.dense().empty(), p.where,
+              "dense masks cannot be used with packed sequences");
+    }
+  }
+  std::size_t dense_parts() const {
+    return bound_ ? bound_->dense().size() : 0;
+  }
+  template <typename Body>
+  void with(std::int64_t index, const Body& body) const {
+    if (bound_) return body(*bound_);
+    body(BoundMask(p_.options.mask, p_.mask_sizes(p_.entry(index)), p_.where));
+  }
+
+ private:
+  const Problem<T>& p_;
+  std::optional<BoundMask> bound_;
+};
+
+// Few rows and many keys: the splits of a block run side by side.
+template <typename T>
+void forward_by_splits(const Problem<T>& p, const TensorView<T, 4>& out,
+                       const EntryMasks<T>& masks, const RowBlocks& blocks,
+                       const BlockMemory<T>& memory) {
+  std::int64_t splits = 0;
+  for (std::int64_t i = 0; i < p.entries; ++i) {
+    splits = std::max(splits, (p.entry(i).kv_len + kernels::kSplitKeys - 1) /
+                                  kernels::kSplitKeys);
+  }
+  const auto state = static_cast<std::int64_t>(
+      kernels::attention_state_floats(blocks.rows(), p.d_v));
+  AlignedBuffer buffer(
+      static_cast<std::size_t>(blocks.size() * splits * state) * sizeof(float));
+  auto* const states = reinterpret_cast<float*>(buffer.data());
+  const auto splits_of = [&](const RowBlock& block) {
+    return (p.entry(block.index).kv_len + kernels::kSplitKeys - 1) /
+           kernels::kSplitKeys;
+  };
+  // A state takes as much room as its own rows need.
+  const auto state_of = [&](std::int64_t block, std::int64_t split) {
+    return states + block * splits * state +
+           split * static_cast<std::int64_t>(kernels::attention_state_floats(
+                       blocks[block].count, p.d_v));
+  };
+  parallel_for(
+      p.options.threads, blocks.size() * splits, [&](std::int64_t task) {
+        const RowBlock block = blocks[task / splits];
+        const std::int64_t split = task % splits;
+        if (split >= splits_of(block)) return;
+        masks.with(block.index, [&](const BoundMask& mask) {
+          kernels::attention_split(memory.describe(block, mask, out), split,
+                                   state_of(task / splits, split));
+        });
+      });
+  parallel_for(p.options.threads, blocks.size(), [&](std::int64_t task) {
+    const RowBlock block = blocks[task];
+    masks.with(block.index, [&](const BoundMask& mask) {
+      kernels::attention_merge(memory.describe(block, mask, out),
+                               std::max<std::int64_t>(1, splits_of(block)),
+                               state_of(task, 0));
+    });
+  });
+}
+
+}  // namespace
+
+bool engine_available() { return kernels::attention_has_kernel(); }
+
+template <typename T>
+void engine_forward(const Problem<T>& p, TensorView<T, 4> out) {
+  if (p.entries == 0 || p.heads == 0 || p.q.extent(2) == 0) return;
+  const EntryMasks<T> masks(p);
+  const int threads = threads_for(p);
+  const RowBlocks blocks(p, threads);
+  const BlockMemory<T> memory(p, blocks.rows(), masks.dense_parts());
+  const Threads budget{threads, p.options.threads.pool};
+
+  if (blocks.size() < 2 * threads && threads > 1 &&
+      p.k.extent(2) > kernels::kSplitKeys) {
+    return forward_by_splits(p, out, masks, blocks, memory);
+  }
+  parallel_for(budget, blocks.size(), [&](std::int64_t number) {
+    const RowBlock block = blocks[number];
+    masks.with(block.index, [&](const BoundMask& mask) {
+      kernels::attention_forward_block(memory.describe(block, mask, out));
+    });
+  });
+}
+
+template void engine_forward(const Problem<float>&, TensorView<float, 4>);
+template void engine_forward(const Problem<BFloat16>&, TensorView<BFloat16, 4>);
+template void engine_forward(const Problem<Float16>&, TensorView<Float16, 4>);
+
+}  // namespace regard::detail

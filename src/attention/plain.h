@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "attention/problem.h"
+
+namespace regard::detail {
+
+// Attention by plain loops in T's own arithmetic, one row at a time: the double
+// path, where there is no engine. O(kv_len) memory a thread.
+template <typename T>
+void plain_forward(const Problem<T>& problem, TensorView<T, 4> out);
+
+// weights [batch, heads, q_len, kv_len], before dropout.
+template <typename T>
+void plain_weights(const Problem<T>& problem, TensorView<RealOf<T>, 4> weights);
+
+}  // namespace regard::detail

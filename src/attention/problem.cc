@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "attention/problem.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace regard::detail {
+namespace {
+
+// Positions must fit the random generator's 32-bit counters.
+constexpr std::int64_t kMaxLength = std::int64_t{1} << 31;
+
+template <typename Real>
+void check_per_head(std::span<const Real> values, std::int64_t heads,
+                    const char* where, const char* name) {
+  require(values.empty() || static_cast<std::int64_t>(values.size()) == heads,
+          where, name, " must hold one value a head; heads is ", heads,
+          ", values are ", values.size());
+}
+
+void check_offsets(std::span<const std::int64_t> offsets, std::int64_t total,
+                   const char* where, const char* name) {
+  require(offsets.size() >= 2 || (offsets.size() == 1 && total == 0), where,
+          name, " must hold one more entry than there are sequences; it has ",
+          offsets.size());
+  require(offsets.front() == 0 && offsets.back() == total, where, name,
+          " must start at 0 and end at the packed length; it starts at ",
+          offsets.front(), " and ends at ", offsets.back(), ", the length is ",
+          total);
+  require(std::is_sorted(offsets.begin(), offsets.end()), where, name,
+          " must never fall");
+}
+
+std::int64_t longest(std::span<const std::int64_t> offsets) {
+  std::int64_t length = 0;
+  for (std::size_t i = 1; i < offsets.size(); ++i) {
+    length = std::max(length, offsets[i] - offsets[i - 1]);
+  }
+  return length;
+}
+
+}  // namespace
+
+template <typename T>
+Problem<T>::Problem(TensorView<const T, 4> q_view,
+                    TensorView<const T, 4> k_view,
+                    TensorView<const T, 4> v_view,
+                    const OptionsOf<T>& call_options, const char* caller)
+    : q(q_view),
+      k(k_view),
+      v(v_view),
+      options(call_options),
+      where(caller),
+      heads(q_view.extent(1)),
+      kv_heads(k_view.extent(1)),
+      d_k(q_view.extent(3)),
+      d_v(v_view.extent(3)) {
+  const bool has_values =
+      !(v.data() == nullptr &&
+        v.shape() == typename TensorView<const T, 4>::Extents{});
+  require(
+      q.extent(0) == k.extent(0) && (!has_values || q.extent(0) == v.extent(0)),
+      where, "q, k and v must have the same batch; q is ", to_string(q.shape()),
+      ", k is ", to_string(k.shape()), ", v is ", to_string(v.shape()));
+  require(
+      (heads == 0 && kv_heads == 0) || (kv_heads > 0 && heads % kv_heads == 0),
+      where, "kv_heads must divide heads; q is ", to_string(q.shape()),
+      ", k is ", to_string(k.shape()));
+  require(d_k == k.extent(3), where,
+          "q and k must have the same last extent; q is ", to_string(q.shape()),
+          ", k is ", to_string(k.shape()));
+  if (has_values) {
+    require(k.extent(1) == v.extent(1) && k.extent(2) == v.extent(2), where,
+            "k and v must have the same heads and length; k is ",
+            to_string(k.shape()), ", v is ", to_string(v.shape()));
+  }
+  require(q.extent(2) < kMaxLength && k.extent(2) < kMaxLength, where,
+          "lengths must be below 2^31; q is ", to_string(q.shape()), ", k is ",
+          to_string(k.shape()));
+  require(d_k > 0 || q.size() == 0 || k.extent(2) == 0 ||
+              q.extent(0) * q.extent(1) * q.extent(2) == 0,
+          where, "d_k must be positive where there are keys to score; q is ",
+          to_string(q.shape()));
+  group = kv_heads == 0 ? 0 : heads / kv_heads;
+
+  const auto& o = options;
+  packed = !o.sequences.q_offsets.empty() || !o.sequences.kv_offsets.empty();
+  std::int64_t max_q = q.extent(2), max_kv = k.extent(2);
+  entries = q.extent(0);
+  if (packed) {
+    require(q.extent(0) == 1, where,
+            "packed sequences need a batch of 1; q is ", to_string(q.shape()));
+    check_offsets(o.sequences.q_offsets, q.extent(2), where,
+                  "sequences.q_offsets");
+    check_offsets(o.sequences.kv_offsets, k.extent(2), where,
+                  "sequences.kv_offsets");
+    require(o.sequences.q_offsets.size() == o.sequences.kv_offsets.size(),
+            where, "q_offsets and kv_offsets must be equally long; they have ",
+            o.sequences.q_offsets.size(), " and ",
+            o.sequences.kv_offsets.size());
+    entries = static_cast<std::int64_t>(o.sequences.q_offsets.size()) - 1;
+    max_q = longest(o.sequences.q_offsets);
+    max_kv = longest(o.sequences.kv_offsets);
+  }
+
+  if (o.scale) {
+    scale = *o.scale;
+    require(std::isfinite(scale), where, "scale must be finite; it is ", scale);
+  } else {
+    scale = o.score == Score::kCosine || d_k == 0
+                ? Real{1}
+                : static_cast<Real>(1.0 / std::sqrt(static_cast<double>(d_k)));
+  }
+  check_per_head(o.head_scales, heads, where, "head_scales");
+  check_per_head(o.alibi_slopes, heads, where, "alibi_slopes");
+  check_per_head(o.sinks, heads, where, "sinks");
+  require(o.softcap >= 0 && std::isfinite(o.softcap), where,
+          "softcap must be finite and not negative; it is ", o.softcap);
+  require(o.dropout.rate >= 0 && o.dropout.rate < 1, where,
+          "the dropout rate must be in [0, 1); it is ", o.dropout.rate);
+  if (!o.bias.is_null()) {
+    const auto fits = [this](std::int64_t extent, std::int64_t wanted) {
+      return extent == 1 || (packed ? extent >= wanted : extent == wanted);
+    };
+    const auto& b = o.bias;
+    require((b.extent(0) == 1 || b.extent(0) == entries) &&
+                (b.extent(1) == 1 || b.extent(1) == heads) &&
+                fits(b.extent(2), max_q) && fits(b.extent(3), max_kv),
+            where,
+            "each extent of bias must be 1 or that of [batch, heads, q_len, "
+            "kv_len]; bias is ",
+            to_string(b.shape()), ", they are [", entries, ", ", heads, ", ",
+            max_q, ", ", max_kv, "]");
+  }
+  if (!o.log_sum_exp.is_null()) {
+    const auto& l = o.log_sum_exp;
+    require(l.extent(0) == q.extent(0) && l.extent(1) == heads &&
+                l.extent(2) == q.extent(2),
+            where, "log_sum_exp must be [batch, heads, q_len]; it is ",
+            to_string(l.shape()), ", q is ", to_string(q.shape()));
+  }
+}
+
+template <typename T>
+void Problem<T>::check_out(const TensorView<T, 4>& out) const {
+  require(out.extent(0) == q.extent(0) && out.extent(1) == heads &&
+              out.extent(2) == q.extent(2) && out.extent(3) == d_v,
+          where, "out must be [batch, heads, q_len, d_v]; out is ",
+          to_string(out.shape()), ", q is ", to_string(q.shape()), ", v is ",
+          to_string(v.shape()));
+  for (int dim = 0; dim < 3; ++dim) {
+    require(out.stride(dim) != 0 || out.extent(dim) <= 1, where,
+            "the rows of out must not overlap; its strides are ",
+            to_string(out.strides()));
+  }
+}
+
+template <typename T>
+Entry Problem<T>::entry(std::int64_t index) const {
+  if (!packed) return {index, 0, 0, q.extent(2), k.extent(2)};
+  const auto& s = options.sequences;
+  const auto i = static_cast<std::size_t>(index);
+  return {0, s.q_offsets[i], s.kv_offsets[i],
+          s.q_offsets[i + 1] - s.q_offsets[i],
+          s.kv_offsets[i + 1] - s.kv_offsets[i]};
+}
+
+std::uint32_t dropout_threshold(float rate) {
+  const double words = std::round(static_cast<double>(rate) * 4294967296.0);
+  return words >= 4294967295.0 ? std::numeric_limits<std::uint32_t>::max()
+                               : static_cast<std::uint32_t>(words);
+}
+
+template struct Problem<float>;
+template struct Problem<double>;
+template struct Problem<BFloat16>;
+template struct Problem<Float16>;
+
+}  // namespace regard::detail

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+
+#include "regard/attention/attention.h"
+
+namespace regard::detail {
+
+template <typename T>
+using RealOf = std::conditional_t<std::is_same_v<T, double>, double, float>;
+template <typename T>
+using OptionsOf = BasicAttentionOptions<RealOf<T>>;
+
+// The queries and keys of one batch entry, or of one packed sequence.
+struct Entry {
+  std::int64_t batch = 0;    // index into the views: 0 for packed sequences
+  std::int64_t q_begin = 0;  // first row in the views
+  std::int64_t kv_begin = 0;
+  std::int64_t q_len = 0;
+  std::int64_t kv_len = 0;
+};
+
+// The arguments of one call, checked, in the form that every path works from.
+// Borrows everything.
+template <typename T>
+struct Problem {
+  using Real = RealOf<T>;
+
+  TensorView<const T, 4> q, k, v;  // v is null when only weights are wanted
+  const OptionsOf<T>& options;
+  const char* where;  // the public function, for messages
+
+  std::int64_t entries = 0;  // batch entries or packed sequences
+  std::int64_t heads = 0;
+  std::int64_t kv_heads = 0;
+  std::int64_t group = 0;  // heads / kv_heads
+  std::int64_t d_k = 0;
+  std::int64_t d_v = 0;
+  bool packed = false;
+  Real scale = 0;
+
+  // Checks everything but out.
+  Problem(TensorView<const T, 4> q, TensorView<const T, 4> k,
+          TensorView<const T, 4> v, const OptionsOf<T>& options,
+          const char* where);
+  void check_out(const TensorView<T, 4>& out) const;
+
+  Entry entry(std::int64_t index) const;
+  MaskSizes mask_sizes(const Entry& entry) const {
+    return {entries, heads, entry.q_len, entry.kv_len};
+  }
+  Real head_scale(std::int64_t head) const {
+    return options.head_scales.empty() ? scale
+                                       : scale * options.head_scales[head];
+  }
+  // The bias of the first key of a row, or null without bias.
+  const Real* bias_row(std::int64_t index, std::int64_t head,
+                       std::int64_t query) const {
+    const auto& bias = options.bias;
+    if (bias.is_null()) return nullptr;
+    return bias.at(bias.extent(0) == 1 ? 0 : index,
+                   bias.extent(1) == 1 ? 0 : head,
+                   bias.extent(2) == 1 ? 0 : query);
+  }
+  // 0 when one bias serves all keys of a row.
+  std::int64_t bias_key_stride() const {
+    return options.bias.extent(3) == 1 ? 0 : 1;
+  }
+};
+
+// A weight is dropped when its random word is below this.
+std::uint32_t dropout_threshold(float rate);
+
+extern template struct Problem<float>;
+extern template struct Problem<double>;
+extern template struct Problem<BFloat16>;
+extern template struct Problem<Float16>;
+
+}  // namespace regard::detail

@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "attention/row_blocks.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <type_traits>
+
+#include "regard/core/aligned_buffer.h"
+
+namespace regard::detail {
+namespace {
+
+using kernels::AttentionBlock;
+using kernels::AttentionDense;
+using kernels::AttentionRow;
+using kernels::kGroupRows;
+using kernels::Storage;
+
+template <typename T>
+constexpr Storage storage_of() {
+  if constexpr (std::is_same_v<T, BFloat16>) return Storage::kBFloat16;
+  if constexpr (std::is_same_v<T, Float16>) return Storage::kFloat16;
+  return Storage::kFloat32;
+}
+
+std::size_t line_up(std::size_t bytes) {
+  return (bytes + AlignedBuffer::kAlignment - 1) / AlignedBuffer::kAlignment *
+         AlignedBuffer::kAlignment;
+}
+
+// Groups of rows that share one pass over the keys. More of them read the keys
+// less often, which pays once keys and values outgrow the nearer caches.
+int groups_for(std::int64_t kv_bytes) {
+  constexpr std::int64_t kBytesAGroup = 128 << 10;
+  return static_cast<int>(std::clamp<std::int64_t>(
+      kv_bytes / kBytesAGroup, 2, kernels::kMaxRows / kGroupRows));
+}
+
+}  // namespace
+
+template <typename T>
+RowBlocks::RowBlocks(const Problem<T>& p, int threads)
+    : group_(p.group), kv_heads_(p.kv_heads) {
+  std::int64_t kv_len = 0, total_rows = 0;
+  for (std::int64_t i = 0; i < (p.packed ? p.entries : 1); ++i) {
+    const Entry entry = i < p.entries ? p.entry(i) : Entry{};
+    kv_len = std::max(kv_len, entry.kv_len);
+    total_rows += entry.q_len * p.group * p.kv_heads;
+  }
+  if (!p.packed) total_rows *= p.entries;
+  int groups = groups_for(kv_len * (p.d_k + p.d_v) * 4);
+  // Every thread gets several blocks, or the last ones would be waited for.
+  constexpr std::int64_t kBlocksAThread = 8;
+  while (threads > 1 && groups > 1 &&
+         total_rows < kBlocksAThread * threads * groups * kGroupRows) {
+    groups /= 2;
+  }
+  rows_ = groups * kGroupRows;
+  if (p.packed) {
+    starts_.push_back(0);
+    for (std::int64_t i = 0; i < p.entries; ++i) {
+      q_lens_.push_back(p.entry(i).q_len);
+      starts_.push_back(starts_.back() + blocks_of(q_lens_.back()) * kv_heads_);
+    }
+    total_ = starts_.back();
+  } else {
+    q_len_ = p.q.extent(2);
+    total_ = blocks_of(q_len_) * kv_heads_ * p.entries;
+  }
+}
+
+RowBlock RowBlocks::operator[](std::int64_t number) const {
+  RowBlock block{};
+  std::int64_t q_len = q_len_, blocks = blocks_of(q_len_), within = 0;
+  if (starts_.empty()) {
+    // Entries and heads inside, so that long blocks come before short ones.
+    const std::int64_t others = total_ / blocks;
+    within = number / others;
+    block.index = number % others / kv_heads_;
+    block.kv_head = number % others % kv_heads_;
+  } else {
+    const auto after = std::upper_bound(starts_.begin(), starts_.end(), number);
+    block.index = after - starts_.begin() - 1;
+    q_len = q_lens_[static_cast<std::size_t>(block.index)];
+    blocks = blocks_of(q_len);
+    const std::int64_t local =
+        number - starts_[static_cast<std::size_t>(block.index)];
+    within = local / kv_heads_;
+    block.kv_head = local % kv_heads_;
+  }
+  block.first = (blocks - 1 - within) * rows_;
+  block.count = static_cast<int>(
+      std::min<std::int64_t>(rows_, q_len * group_ - block.first));
+  return block;
+}
+
+template <typename T>
+BlockMemory<T>::BlockMemory(const Problem<T>& p, int rows,
+                            std::size_t dense_parts)
+    : problem_(p),
+      kernel_floats_(kernels::attention_scratch_floats(rows, p.d_k, p.d_v)),
+      row_bytes_(line_up(sizeof(AttentionRow) * rows)),
+      dense_bytes_(line_up(sizeof(AttentionDense) * dense_parts)),
+      pointer_bytes_(line_up(sizeof(bool*) * rows)) {}
+
+template <typename T>
+AttentionBlock BlockMemory<T>::describe(const RowBlock& block,
+                                        const BoundMask& mask,
+                                        const TensorView<T, 4>& out) const {
+  const Problem<T>& p = problem_;
+  const auto& o = p.options;
+  const Entry e = p.entry(block.index);
+  const std::size_t kernel_bytes = line_up(kernel_floats_ * sizeof(float));
+  std::byte* memory = thread_scratch(kernel_bytes + row_bytes_ + dense_bytes_ +
+                                     pointer_bytes_ * mask.dense().size());
+  auto* const scratch = reinterpret_cast<float*>(memory);
+  auto* const rows = reinterpret_cast<AttentionRow*>(memory + kernel_bytes);
+  memory += kernel_bytes + row_bytes_;
+  auto* const dense = reinterpret_cast<AttentionDense*>(memory);
+  memory += dense_bytes_;
+
+  const auto query_of = [&](int i) { return (block.first + i) / p.group; };
+  const auto head_of = [&](int i) {
+    return block.kv_head * p.group + (block.first + i) % p.group;
+  };
+  for (int i = 0; i < block.count; ++i) {
+    const std::int64_t query = query_of(i), head = head_of(i);
+    const std::int64_t at = e.q_begin + query;
+    const auto h = static_cast<std::size_t>(head);
+    const KeyRange seen = mask.range(block.index, head, query);
+    rows[i] = {
+        .q = p.q.at(e.batch, head, at),
+        .out = out.data() == nullptr ? nullptr : out.at(e.batch, head, at),
+        .lse = o.log_sum_exp.is_null() ? nullptr
+                                       : o.log_sum_exp.at(e.batch, head, at),
+        .bias = p.bias_row(block.index, head, query),
+        .begin = seen.begin,
+        .end = seen.end,
+        .scale = p.head_scale(head),
+        .alibi_slope = o.alibi_slopes.empty() ? 0.0f : o.alibi_slopes[h],
+        .alibi_position = static_cast<float>(query + e.kv_len - e.q_len),
+        .sink = o.sinks.empty() ? 0.0f : o.sinks[h],
+        .dropout_counter = {static_cast<std::uint32_t>(query),
+                            static_cast<std::uint32_t>(head),
+                            static_cast<std::uint32_t>(block.index)},
+    };
+  }
+  for (std::size_t part = 0; part < mask.dense().size(); ++part) {
+    auto* const at = reinterpret_cast<const bool**>(memory);
+    memory += pointer_bytes_;
+    for (int i = 0; i < block.count; ++i) {
+      at[i] = mask.dense()[part].row(block.index, head_of(i), query_of(i));
+    }
+    dense[part] = {at, mask.dense()[part].visible_when};
+  }
+  return {
+      .keys = {.k = p.k.at(e.batch, block.kv_head, e.kv_begin),
+               .v = p.v.data() == nullptr
+                        ? nullptr
+                        : p.v.at(e.batch, block.kv_head, e.kv_begin),
+               .k_stride = p.k.stride(2),
+               .v_stride = p.v.stride(2),
+               .d_k = p.d_k,
+               .d_v = p.d_v,
+               .storage = storage_of<T>()},
+      .rows = rows,
+      .row_count = block.count,
+      .dense = dense,
+      .dense_count = static_cast<int>(mask.dense().size()),
+      .bias_key_stride =
+          o.bias.is_null() ? 0 : static_cast<int>(p.bias_key_stride()),
+      .cosine = o.score == Score::kCosine,
+      .has_bias = !o.bias.is_null(),
+      .has_alibi = !o.alibi_slopes.empty(),
+      .has_sink = !o.sinks.empty(),
+      .softcap = o.softcap,
+      .dropout_threshold = dropout_threshold(o.dropout.rate),
+      .dropout_seed = o.dropout.seed,
+      .keep_scale = 1.0f / (1.0f - o.dropout.rate),
+      .scratch = scratch,
+  };
+}
+
+template RowBlocks::RowBlocks(const Problem<float>&, int);
+template RowBlocks::RowBlocks(const Problem<BFloat16>&, int);
+template RowBlocks::RowBlocks(const Problem<Float16>&, int);
+template class BlockMemory<float>;
+template class BlockMemory<BFloat16>;
+template class BlockMemory<Float16>;
+
+}  // namespace regard::detail

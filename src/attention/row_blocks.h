@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "attention/problem.h"
+#include "kernels/attention_forward.h"
+
+namespace regard::detail {
+
+// A block of rows that read the same keys: rows [first, first + count) of a
+// batch entry and key-value head. Row r is query r / group of head kv_head *
+// group + r % group, so the heads of a group share every key that is loaded.
+struct RowBlock {
+  std::int64_t index;  // of the entry
+  std::int64_t kv_head;
+  std::int64_t first;
+  int count;
+};
+
+// How the rows of a problem are cut into blocks. The cut changes no bit of the
+// result, so it may look at threads and sizes as it likes.
+class RowBlocks {
+ public:
+  template <typename T>
+  RowBlocks(const Problem<T>& problem, int threads);
+
+  std::int64_t size() const { return total_; }
+  int rows() const { return rows_; }  // of a block, at most
+  // Later rows first: under a causal mask they have the most to do.
+  RowBlock operator[](std::int64_t number) const;
+
+ private:
+  std::int64_t blocks_of(std::int64_t q_len) const {
+    return (q_len * group_ + rows_ - 1) / rows_;
+  }
+
+  std::int64_t group_, kv_heads_;
+  int rows_ = 0;
+  std::int64_t total_ = 0;
+  std::int64_t q_len_ = 0;            // the same for all entries, or
+  std::vector<std::int64_t> starts_;  // the first block of each, and the total
+  std::vector<std::int64_t> q_lens_;
+};
+
+// The scratch of one block: what the kernel needs and the rows that describe
+// it.
+template <typename T>
+class BlockMemory {
+ public:
+  BlockMemory(const Problem<T>& problem, int rows, std::size_t dense_parts);
+
+  // Describes `block` to the kernel. What it points to lives in the calling
+  // thread's scratch, until that is asked for again.
+  kernels::AttentionBlock describe(const RowBlock& block, const BoundMask& mask,
+                                   const TensorView<T, 4>& out) const;
+
+ private:
+  const Problem<T>& problem_;
+  std::size_t kernel_floats_, row_bytes_, dense_bytes_, pointer_bytes_;
+};
+
+}  // namespace regard::detail

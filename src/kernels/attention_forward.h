@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace regard::kernels {
+
+// Attention of a block of rows against a range of keys, in the canonical order
+// (docs/exactness.md). A row is one query of one head; rows that read the same
+// keys stand together, whatever their head. Vector lanes run over rows, so no
+// sum is ever taken across a vector and the bits do not depend on its width.
+
+inline constexpr int kGroupRows = 48;    // rows whose scores are one tile
+inline constexpr int kKeyBlock = 96;     // keys of a tile; changes no bit
+inline constexpr int kSplitKeys = 1024;  // keys summed on their own; part of
+                                         // the canonical order
+inline constexpr int kMaxRows = 8 * kGroupRows;  // rows of one call
+
+enum class Storage { kFloat32, kBFloat16, kFloat16 };
+
+struct AttentionRow {
+  const void* q;            // d_k elements
+  void* out;                // d_v elements
+  float* lse;               // or null
+  const float* bias;        // of key 0, or null
+  std::int64_t begin, end;  // the keys the row sees, but for the dense parts
+  float scale;              // what q is multiplied by
+  float alibi_slope;
+  float alibi_position;  // the query's place among the keys
+  float sink;
+  std::uint32_t dropout_counter[3];  // query, head, batch
+};
+
+// Keys and values of one head, at key 0.
+struct AttentionKeys {
+  const void* k;
+  const void* v;
+  std::int64_t k_stride, v_stride;  // elements
+  std::int64_t d_k, d_v;
+  Storage storage;
+};
+
+struct AttentionDense {
+  const bool* const* rows;  // a row's bool of key 0, [row_count]
+  bool visible_when;
+};
+
+struct AttentionBlock {
+  AttentionKeys keys;
+  const AttentionRow* rows;
+  int row_count;  // 1 .. kMaxRows
+  const AttentionDense* dense;
+  int dense_count;
+  int bias_key_stride;  // 0 or 1
+  bool cosine, has_bias, has_alibi, has_sink;
+  float softcap;                    // 0: none
+  std::uint32_t dropout_threshold;  // 0: none
+  std::uint64_t dropout_seed;
+  float keep_scale;  // 1 / (1 - dropout rate)
+  float* scratch;    // attention_scratch_floats(), 64-byte aligned
+};
+
+// False on a SIMD target that has none of what follows.
+bool attention_has_kernel();
+
+// Floats of scratch for so many rows.
+std::size_t attention_scratch_floats(int row_count, std::int64_t d_k,
+                                     std::int64_t d_v);
+
+// Floats of one split's result, to be merged: see attention_split.
+std::size_t attention_state_floats(int row_count, std::int64_t d_v);
+
+// All keys, one split after the other; writes out and lse.
+void attention_forward_block(const AttentionBlock& block) noexcept;
+
+// The same cut in two, so that splits can be spread over threads: the state of
+// split number `split`, which holds the keys [split, split + 1) * kSplitKeys;
+// then the merge of the states of `count` successive splits, one after the
+// other in memory, which writes out and lse. Splits that no row sees may be
+// left out.
+void attention_split(const AttentionBlock& block, std::int64_t split,
+                     float* state) noexcept;
+void attention_merge(const AttentionBlock& block, std::int64_t count,
+                     float* states) noexcept;
+
+}  // namespace regard::kernels

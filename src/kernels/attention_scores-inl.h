@@ -1,0 +1,493 @@
+// SPDX-License-Identifier: Apache-2.0
+// The scores of a block of rows against a block of keys, in log2 and masked:
+// what the forward pass, the weights and the backward pass start from.
+#if defined(REGARD_KERNELS_ATTENTION_SCORES_INL_H_) == \
+    defined(HWY_TARGET_TOGGLE)
+#ifdef REGARD_KERNELS_ATTENTION_SCORES_INL_H_
+#undef REGARD_KERNELS_ATTENTION_SCORES_INL_H_
+#else
+#define REGARD_KERNELS_ATTENTION_SCORES_INL_H_
+#endif
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "kernels/attention_forward.h"
+#include "kernels/attention_scratch.h"
+#include "kernels/tiles-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace regard::kernels {
+namespace HWY_NAMESPACE {
+
+inline constexpr float kLog2E = 1.44269504088896340736f;
+
+// A range of keys; relative to a block's first key where it says so.
+struct Keys {
+  std::int64_t begin, end;
+};
+
+class ScoreBlock {
+ public:
+  HWY_INLINE explicit ScoreBlock(const AttentionBlock& block)
+      : block_(block),
+        groups_((block.row_count + kGroupRows - 1) / kGroupRows),
+        memory_(block.scratch, block.row_count, block.keys.d_k, block.keys.d_v),
+        begin_(INT64_MAX),
+        end_(0) {
+    for (int g = 0; g < groups_; ++g) {
+      measure_group(g);
+      pack_queries(g);
+      begin_ = std::min(begin_, info_[g].any.begin);
+      end_ = std::max(end_, info_[g].any.end);
+    }
+    // A block starts where the split's keys start or at a multiple of four, so
+    // that the four keys of a random draw are never cut.
+    begin_ = begin_ / 4 * 4;
+  }
+
+  int groups() const { return groups_; }
+  // Rows of padding repeat the last row, but for its query, which is zero.
+  const AttentionRow& row(int i) const {
+    return block_.rows[std::min(i, block_.row_count - 1)];
+  }
+  // The keys that any row sees.
+  std::int64_t begin() const { return begin_; }
+  std::int64_t end() const { return end_; }
+
+  // Makes [begin, end), at most kKeyBlock keys, the block that compute()
+  // scores.
+  HWY_INLINE void load_keys(std::int64_t begin, std::int64_t end) {
+    block_keys_ = {begin, end};
+    switch (block_.keys.storage) {
+      case Storage::kFloat32:
+        return load<float>();
+      case Storage::kBFloat16:
+        return load<hwy::bfloat16_t>();
+      case Storage::kFloat16:
+        return load<hwy::float16_t>();
+    }
+  }
+
+  // Scores group g; false if it sees none of the keys. What follows tells of
+  // the last call.
+  HWY_INLINE bool compute(int g) {
+    const GroupInfo& info = info_[g];
+    keys_ = {std::max(block_keys_.begin, info.any.begin),
+             std::min(block_keys_.end, info.any.end)};
+    if (keys_.begin >= keys_.end) return false;
+    group_ = g;
+    bool full = info.all.begin <= keys_.begin && keys_.end <= info.all.end;
+    const bool dense = block_.dense_count > 0 && !full_by_dense();
+    if (dense && !load_dense()) return false;
+    const bool modified =
+        block_.has_bias || block_.has_alibi || block_.softcap != 0;
+    const float* q = memory_.queries + g * block_.keys.d_k * kGroupRows;
+    const Tag d;
+    for (int j = 0; j < kGroupVecs; ++j) {
+      hn::Store(hn::Set(d, -kInfinity), d, memory_.max + j * kVecLanes);
+    }
+    full = full && !dense;
+    if (full) {
+      score_all(q, info.vecs);
+    } else {
+      score_visible(q, info);
+    }
+    if (!full || modified) finish_scores(info, dense, full);
+    return true;
+  }
+
+  std::int64_t first_key() const { return keys_.begin; }
+  std::int64_t keys() const { return keys_.end - keys_.begin; }
+  int vecs(int g) const { return info_[g].vecs; }
+  // [key][row], from first_key() on, rows kGroupRows apart. Valid within
+  // vec_keys; -inf where hidden.
+  float* scores() const { return memory_.scores; }
+  // The maximum of each row.
+  const float* max() const { return memory_.max; }
+  // The keys that some row of a vector, or of a value tile, sees: from
+  // first_key() on.
+  Keys vec_keys(int j) const { return clip(info_[group_].vec_any[j]); }
+  Keys tile_keys(int tile) const { return clip(info_[group_].tile_any[tile]); }
+  // Values of first_key() on, padded to whole vectors.
+  const float* values() const {
+    return values_ + (keys_.begin - block_keys_.begin) * value_step_;
+  }
+  std::int64_t value_step() const { return value_step_; }  // between keys
+  std::int64_t value_stride() const { return memory_.value_columns; }
+  // Keys of first_key() on, as floats, normalised for cosine scores.
+  const float* key_rows() const {
+    return key_rows_ + (keys_.begin - block_keys_.begin) * key_step_;
+  }
+  std::int64_t key_step() const { return key_step_; }
+  const float* queries(int g) const {
+    return memory_.queries + g * block_.keys.d_k * kGroupRows;
+  }
+  float* spare() const { return memory_.modifier; }
+
+ private:
+  struct GroupInfo {
+    int vecs;  // vectors that hold rows
+    Keys any;  // seen by some row
+    Keys all;  // seen by every row
+    Keys vec_any[kGroupVecs], vec_all[kGroupVecs];
+    Keys tile_any[kGroupRows / kTileRows];
+  };
+
+  static HWY_INLINE Keys join(Keys a, Keys b) {  // some of either
+    if (a.begin >= a.end) return b;
+    if (b.begin >= b.end) return a;
+    return {std::min(a.begin, b.begin), std::max(a.end, b.end)};
+  }
+  HWY_INLINE Keys clip(Keys k) const {
+    const std::int64_t n = keys_.end - keys_.begin;
+    const std::int64_t from =
+        std::clamp<std::int64_t>(k.begin - keys_.begin, 0, n);
+    return {from, std::clamp<std::int64_t>(k.end - keys_.begin, from, n)};
+  }
+
+  HWY_INLINE void measure_group(int g) {
+    GroupInfo& info = info_[g];
+    const int rows = std::min(kGroupRows, block_.row_count - g * kGroupRows);
+    info.vecs = (rows + kVecLanes - 1) / kVecLanes;
+    info.any = {0, 0};
+    info.all = {0, INT64_MAX};
+    for (int j = 0; j < kGroupVecs; ++j) {
+      info.vec_any[j] = {0, 0};
+      info.vec_all[j] = {0, INT64_MAX};
+    }
+    for (Keys& tile : info.tile_any) tile = {0, 0};
+    for (int r = 0; r < info.vecs * kVecLanes; ++r) {
+      const AttentionRow& at = row(g * kGroupRows + r);
+      const Keys seen{at.begin, at.end};
+      const int j = r / kVecLanes;
+      info.vec_any[j] = join(info.vec_any[j], seen);
+      info.vec_all[j] = {std::max(info.vec_all[j].begin, seen.begin),
+                         std::min(info.vec_all[j].end, seen.end)};
+      Keys& tile = info.tile_any[r / kTileRows];
+      if (r < rows) tile = join(tile, seen);
+    }
+    for (int j = 0; j < info.vecs; ++j) {
+      info.any = join(info.any, info.vec_any[j]);
+      info.all = {std::max(info.all.begin, info.vec_all[j].begin),
+                  std::min(info.all.end, info.vec_all[j].end)};
+    }
+  }
+
+  // queries [d_k][kGroupRows] <- the rows' q, scaled to log2.
+  HWY_INLINE void pack_queries(int g) {
+    switch (block_.keys.storage) {
+      case Storage::kFloat32:
+        return pack_queries_of<float>(g);
+      case Storage::kBFloat16:
+        return pack_queries_of<hwy::bfloat16_t>(g);
+      case Storage::kFloat16:
+        return pack_queries_of<hwy::float16_t>(g);
+    }
+  }
+
+  template <typename T>
+  HWY_INLINE void pack_queries_of(int g) {
+    const Tag d;
+    const std::int64_t d_k = block_.keys.d_k;
+    float* const q = memory_.queries + g * d_k * kGroupRows;
+    const int rows = std::min(kGroupRows, block_.row_count - g * kGroupRows);
+    const int vecs = info_[g].vecs;
+    const float* at[kGroupRows];
+    HWY_ALIGN float scale[kGroupRows] = {};
+    for (int r = 0; r < rows; ++r) {
+      const AttentionRow& from = block_.rows[g * kGroupRows + r];
+      if constexpr (std::is_same_v<T, float>) {
+        at[r] = static_cast<const float*>(from.q);
+      } else {
+        float* const to = memory_.rows + r * d_k;
+        convert_row(static_cast<const T*>(from.q), d_k, to);
+        at[r] = to;
+      }
+      scale[r] = from.scale * kLog2E;
+      if (block_.cosine) scale[r] *= inverse_norm(at[r], d_k);
+    }
+    transpose_rows(at, rows, d_k, q);
+    for (std::int64_t c = 0; c < d_k; ++c) {
+      for (int r = rows; r < vecs * kVecLanes; ++r) q[c * kGroupRows + r] = 0;
+      for (int j = 0; j < vecs; ++j) {
+        float* const to = q + c * kGroupRows + j * kVecLanes;
+        hn::Store(hn::Mul(hn::Load(d, to), hn::Load(d, scale + j * kVecLanes)),
+                  d, to);
+      }
+    }
+  }
+
+  static HWY_INLINE float inverse_norm(const float* x, std::int64_t n) {
+    const float norm = std::sqrt(sum_of_squares(x, n));
+    return norm == 0 ? 0 : 1 / norm;
+  }
+
+  template <typename T>
+  HWY_INLINE void load() {
+    const AttentionKeys& keys = block_.keys;
+    const std::int64_t n = block_keys_.end - block_keys_.begin;
+    const T* k =
+        static_cast<const T*>(keys.k) + block_keys_.begin * keys.k_stride;
+    const T* v =
+        static_cast<const T*>(keys.v) + block_keys_.begin * keys.v_stride;
+    // Rows far apart fall into few sets of the cache; several groups repay the
+    // copy.
+    const bool far_apart = groups_ > 1;
+    if constexpr (std::is_same_v<T, float>) {
+      key_rows_ = k;
+      key_step_ = keys.k_stride;
+      values_ = v;
+      value_step_ = keys.v_stride;
+      const bool copy_keys =
+          block_.cosine || (far_apart && keys.k_stride > 2 * keys.d_k);
+      const bool copy_values = keys.d_v % kVecLanes != 0 ||
+                               (far_apart && keys.v_stride > 2 * keys.d_v);
+      if (copy_keys) pack_keys(k, n);
+      if (copy_values && v != nullptr) pack_values(v, n);
+    } else {
+      pack_keys(k, n);
+      if (v != nullptr) pack_values(v, n);
+    }
+  }
+
+  template <typename T>
+  HWY_INLINE void pack_keys(const T* k, std::int64_t n) {
+    const std::int64_t d_k = block_.keys.d_k;
+    key_rows_ = memory_.keys;
+    key_step_ = d_k;
+    for (std::int64_t i = 0; i < n; ++i) {
+      float* const to = memory_.keys + i * d_k;
+      convert_row(k + i * block_.keys.k_stride, d_k, to);
+      if (block_.cosine) {
+        const float factor = inverse_norm(to, d_k);
+        for (std::int64_t c = 0; c < d_k; ++c) to[c] *= factor;
+      }
+    }
+  }
+
+  template <typename T>
+  HWY_INLINE void pack_values(const T* v, std::int64_t n) {
+    const std::int64_t d_v = block_.keys.d_v;
+    values_ = memory_.values;
+    value_step_ = memory_.value_columns;
+    for (std::int64_t i = 0; i < n; ++i) {
+      float* const to = memory_.values + i * value_step_;
+      convert_row(v + i * block_.keys.v_stride, d_v, to);
+      for (std::int64_t c = d_v; c < value_step_; ++c) to[c] = 0;
+    }
+  }
+
+  HWY_INLINE void score_all(const float* q, int vecs) {
+    const std::int64_t n = keys_.end - keys_.begin;
+    const float* k = key_rows();
+    float* s = memory_.scores;
+    std::int64_t i = 0;
+    for (; i + kTileKeys <= n; i += kTileKeys) {
+      score_keys<kTileKeys>(q, k, key_step_, block_.keys.d_k, s, memory_.max,
+                            vecs);
+      k += kTileKeys * key_step_;
+      s += kTileKeys * kGroupRows;
+    }
+    if (i < n) {
+      score_some(static_cast<int>(n - i), q, k, key_step_, block_.keys.d_k, s,
+                 memory_.max, vecs);
+    }
+  }
+
+  // Only the vectors of rows that see a key of the tile. The maxima are not
+  // those of visible keys: finish_scores takes them anew.
+  HWY_INLINE void score_visible(const float* q, const GroupInfo& info) {
+    HWY_ALIGN float unused[kGroupRows] = {};
+    const std::int64_t n = keys_.end - keys_.begin;
+    for (std::int64_t i = 0; i < n; i += kTileKeys) {
+      const auto count =
+          static_cast<int>(std::min<std::int64_t>(kTileKeys, n - i));
+      const std::int64_t key = keys_.begin + i;
+      const auto sees = [&](int j) HWY_ATTR {
+        return info.vec_any[j].begin < key + count && info.vec_any[j].end > key;
+      };
+      int from = 0, to = info.vecs;
+      while (from < to && !sees(from)) ++from;
+      while (from < to && !sees(to - 1)) --to;
+      if (from == to) continue;
+      score_some(count, q + from * kVecLanes, key_rows() + i * key_step_,
+                 key_step_, block_.keys.d_k,
+                 memory_.scores + i * kGroupRows + from * kVecLanes, unused,
+                 to - from);
+    }
+  }
+
+  // Bias, ALiBi, softcap and the mask, in this order; then the maxima.
+  HWY_INLINE void finish_scores(const GroupInfo& info, bool dense, bool full) {
+    const Tag d;
+    const hn::RebindToUnsigned<Tag> du;
+    const bool bias_tile = block_.has_bias && load_bias();
+    HWY_ALIGN float begin[kVecLanes], end[kVecLanes], slope[kVecLanes],
+        position[kVecLanes], bias[kVecLanes];
+    for (int j = 0; j < info.vecs; ++j) {
+      const Keys keys = clip(info.vec_any[j]);
+      const Keys all = clip(info.vec_all[j]);
+      for (int r = 0; r < kVecLanes; ++r) {
+        const AttentionRow& at = row(group_ * kGroupRows + j * kVecLanes + r);
+        const Keys seen = clip({at.begin, at.end});
+        begin[r] = static_cast<float>(seen.begin);
+        end[r] = static_cast<float>(seen.end);
+        slope[r] = at.alibi_slope * kLog2E;
+        position[r] = at.alibi_position - static_cast<float>(keys_.begin);
+        bias[r] = block_.has_bias && !bias_tile ? *at.bias : 0;
+      }
+      const Vec v_begin = hn::Load(d, begin);
+      const Vec v_end = hn::Load(d, end);
+      const Vec v_slope = hn::Load(d, slope);
+      const Vec v_position = hn::Load(d, position);
+      const Vec row_bias = hn::Load(d, bias);
+      const Vec hidden = hn::Set(d, -kInfinity);
+      const Vec cap_in = hn::Set(
+          d, block_.softcap == 0 ? 0 : 0.6931471805599453f / block_.softcap);
+      const Vec cap_out = hn::Set(d, block_.softcap * kLog2E);
+      Vec max = hidden;
+      for (std::int64_t i = keys.begin; i < keys.end; ++i) {
+        float* const s_at = memory_.scores + i * kGroupRows + j * kVecLanes;
+        Vec s = hn::Load(d, s_at);
+        if (block_.has_bias) {
+          const Vec b = bias_tile
+                            ? hn::Load(d, memory_.modifier + i * kGroupRows +
+                                              j * kVecLanes)
+                            : row_bias;
+          s = hn::MulAdd(b, hn::Set(d, kLog2E), s);
+          // -inf in the bias hides, whatever the score was.
+          s = hn::IfThenElse(hn::Eq(b, hidden), hidden, s);
+        }
+        const Vec key = hn::Set(d, static_cast<float>(i));
+        if (block_.has_alibi) {
+          s = hn::NegMulAdd(v_slope, hn::Abs(hn::Sub(v_position, key)), s);
+        }
+        if (block_.softcap != 0) {
+          const Vec capped = hn::Mul(tanh(hn::Mul(s, cap_in)), cap_out);
+          s = hn::IfThenElse(hn::Eq(s, hidden), hidden, capped);
+        }
+        if (i < all.begin || i >= all.end) {
+          const auto seen = hn::And(hn::Le(v_begin, key), hn::Lt(key, v_end));
+          s = hn::IfThenElse(seen, s, hidden);
+        }
+        if (dense) {
+          const hn::Rebind<std::uint8_t, Tag> d8;
+          const auto bytes =
+              hn::LoadU(d8, memory_.visible + i * kGroupRows + j * kVecLanes);
+          const auto seen = hn::Ne(hn::PromoteTo(du, bytes), hn::Zero(du));
+          s = hn::IfThenElse(hn::RebindMask(d, seen), s, hidden);
+        }
+        hn::Store(s, d, s_at);
+        max = hn::Max(s, max);
+      }
+      hn::Store(max, d, memory_.max + j * kVecLanes);
+    }
+    (void)full;
+  }
+
+  // modifier [key][row] <- the bias of the block's keys; false when a row has
+  // one bias for all keys.
+  HWY_INLINE bool load_bias() {
+    if (block_.bias_key_stride == 0) return false;
+    const float* at[kGroupRows];
+    const int rows = info_[group_].vecs * kVecLanes;
+    for (int r = 0; r < rows; ++r) {
+      at[r] = row(group_ * kGroupRows + r).bias + keys_.begin;
+    }
+    transpose_rows(at, rows, keys_.end - keys_.begin, memory_.modifier);
+    return true;
+  }
+
+  const bool* dense_row(int part, int r) const {
+    const int at = std::min(group_ * kGroupRows + r, block_.row_count - 1);
+    return block_.dense[part].rows[at] + keys_.begin;
+  }
+
+  // Whether the dense parts hide nothing of the block.
+  HWY_INLINE bool full_by_dense() const {
+    const int rows =
+        std::min(kGroupRows, block_.row_count - group_ * kGroupRows);
+    for (int part = 0; part < block_.dense_count; ++part) {
+      for (int r = 0; r < rows; ++r) {
+        if (!all_equal(dense_row(part, r), keys_.end - keys_.begin,
+                       block_.dense[part].visible_when)) {
+          return false;
+        }
+      }
+    }
+    return true;
+  }
+
+  static HWY_INLINE bool all_equal(const bool* flags, std::int64_t n,
+                                   bool wanted) {
+    const hn::ScalableTag<std::uint8_t> d8;
+    const auto lanes = static_cast<std::int64_t>(hn::Lanes(d8));
+    const auto* bytes = reinterpret_cast<const std::uint8_t*>(flags);
+    std::int64_t i = 0;
+    for (; i + lanes <= n; i += lanes) {
+      const auto zero = hn::Eq(hn::LoadU(d8, bytes + i), hn::Zero(d8));
+      if (wanted ? !hn::AllFalse(d8, zero) : !hn::AllTrue(d8, zero)) {
+        return false;
+      }
+    }
+    for (; i < n; ++i) {
+      if ((bytes[i] != 0) != wanted) return false;
+    }
+    return true;
+  }
+
+  // visible [key][row] <- whether every dense part shows the pair; false if
+  // none is shown at all.
+  HWY_INLINE bool load_dense() {
+    const std::int64_t n = keys_.end - keys_.begin;
+    const int rows = info_[group_].vecs * kVecLanes;
+    const int real =
+        std::min(kGroupRows, block_.row_count - group_ * kGroupRows);
+    bool some = false;
+    for (int part = 0; part < block_.dense_count && !some; ++part) {
+      if (block_.dense_count > 1) some = true;  // found out pair by pair
+      for (int r = 0; r < real && !some; ++r) {
+        some =
+            !all_equal(dense_row(part, r), n, !block_.dense[part].visible_when);
+      }
+    }
+    if (!some) return false;
+    std::memset(memory_.visible, 1, static_cast<std::size_t>(n * kGroupRows));
+    for (int part = 0; part < block_.dense_count; ++part) {
+      const auto wanted =
+          static_cast<std::uint8_t>(block_.dense[part].visible_when);
+      for (int r = 0; r < rows; ++r) {
+        const auto* bytes =
+            reinterpret_cast<const std::uint8_t*>(dense_row(part, r));
+        for (std::int64_t i = 0; i < n; ++i) {
+          memory_.visible[i * kGroupRows + r] &=
+              static_cast<std::uint8_t>((bytes[i] != 0) == wanted);
+        }
+      }
+    }
+    return true;
+  }
+
+  const AttentionBlock& block_;
+  const int groups_;
+  const AttentionScratch memory_;
+  GroupInfo info_[kMaxRows / kGroupRows];
+  std::int64_t begin_, end_;
+
+  Keys block_keys_{};  // of load_keys
+  const float* key_rows_ = nullptr;
+  const float* values_ = nullptr;
+  std::int64_t key_step_ = 0;
+  std::int64_t value_step_ = 0;
+
+  int group_ = 0;  // of compute
+  Keys keys_{};
+};
+
+}  // namespace HWY_NAMESPACE
+}  // namespace regard::kernels
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target guard

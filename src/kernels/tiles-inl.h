@@ -1,0 +1,367 @@
+// SPDX-License-Identifier: Apache-2.0
+// The register tiles of attention: products of a block of rows with keys and
+// with values, and the transposes and conversions that feed them.
+#if defined(REGARD_KERNELS_TILES_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef REGARD_KERNELS_TILES_INL_H_
+#undef REGARD_KERNELS_TILES_INL_H_
+#else
+#define REGARD_KERNELS_TILES_INL_H_
+#endif
+
+#include <cstdint>
+
+#include "hwy/cache_control.h"
+#include "hwy/highway.h"
+#include "kernels/attention_forward.h"
+#include "kernels/exp2-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace regard::kernels {
+namespace HWY_NAMESPACE {
+
+// Tile sizes that keep all accumulators in registers: 24 of 32, or 12 of 16.
+#if HWY_TARGET == HWY_AVX2
+inline constexpr int kTileKeys = 4;
+inline constexpr int kTileColumns = 2;  // vectors of value columns
+#else
+inline constexpr int kTileKeys = 8;
+inline constexpr int kTileColumns = 4;
+#endif
+inline constexpr int kTileVecs = 3;  // vectors of rows in a score tile
+inline constexpr int kTileRows = 6;  // rows in a value tile
+static_assert(kGroupRows % kTileRows == 0);
+inline constexpr int kVecLanes = static_cast<int>(hn::MaxLanes(Tag()));
+static_assert(kGroupRows % kVecLanes == 0);
+inline constexpr int kGroupVecs = kGroupRows / kVecLanes;
+
+// scores[key][row] = sum over c of k[key][c] * q[c][row], one FMA chain each,
+// for kKeys keys and kVecs vectors of rows. max[row] takes in the new scores.
+//   q [d_k][kGroupRows]; k rows k_stride apart; scores rows kGroupRows apart
+template <int kKeys, int kVecs>
+HWY_INLINE void score_tile(const float* HWY_RESTRICT q,
+                           const float* HWY_RESTRICT k, std::int64_t k_stride,
+                           std::int64_t d_k, float* HWY_RESTRICT scores,
+                           float* HWY_RESTRICT max) {
+  const Tag d;
+  Vec sum[kKeys][kVecs];
+  HWY_UNROLL(8)
+  for (int i = 0; i < kKeys; ++i) {
+    HWY_UNROLL(3)
+    for (int j = 0; j < kVecs; ++j) sum[i][j] = hn::Zero(d);
+  }
+  const auto step = [&](std::int64_t c) HWY_ATTR {
+    Vec row[kVecs];
+    HWY_UNROLL(3)
+    for (int j = 0; j < kVecs; ++j) {
+      row[j] = hn::Load(d, q + c * kGroupRows + j * kVecLanes);
+    }
+    HWY_UNROLL(8)
+    for (int i = 0; i < kKeys; ++i) {
+      const Vec key = hn::Set(d, k[i * k_stride + c]);
+      HWY_UNROLL(3)
+      for (int j = 0; j < kVecs; ++j) {
+        sum[i][j] = hn::MulAdd(key, row[j], sum[i][j]);
+      }
+    }
+  };
+  std::int64_t c = 0;
+  for (; c + 16 <= d_k; c += 16) {
+    // The next keys: at d_k 128 a tile's rows are gone from L1 before long.
+    HWY_UNROLL(8)
+    for (int i = 0; i < kKeys; ++i) {
+      hwy::Prefetch(k + (kKeys + i) * k_stride + c);
+    }
+    HWY_UNROLL(16)
+    for (int u = 0; u < 16; ++u) step(c + u);
+  }
+  for (; c < d_k; ++c) step(c);
+
+  HWY_UNROLL(3)
+  for (int j = 0; j < kVecs; ++j) {
+    Vec m = hn::Load(d, max + j * kVecLanes);
+    HWY_UNROLL(8)
+    for (int i = 0; i < kKeys; ++i) {
+      m = hn::Max(sum[i][j], m);  // in this order a NaN is not taken in
+      hn::Store(sum[i][j], d, scores + i * kGroupRows + j * kVecLanes);
+    }
+    hn::Store(m, d, max + j * kVecLanes);
+  }
+}
+
+template <int kKeys>
+HWY_NOINLINE void score_keys(const float* q, const float* k,
+                             std::int64_t k_stride, std::int64_t d_k,
+                             float* scores, float* max, int vecs) {
+  int j = 0;
+  for (; j + kTileVecs <= vecs; j += kTileVecs) {
+    score_tile<kKeys, kTileVecs>(q + j * kVecLanes, k, k_stride, d_k,
+                                 scores + j * kVecLanes, max + j * kVecLanes);
+  }
+  if (vecs - j == 2) {
+    score_tile<kKeys, 2>(q + j * kVecLanes, k, k_stride, d_k,
+                         scores + j * kVecLanes, max + j * kVecLanes);
+  } else if (vecs - j == 1) {
+    score_tile<kKeys, 1>(q + j * kVecLanes, k, k_stride, d_k,
+                         scores + j * kVecLanes, max + j * kVecLanes);
+  }
+}
+
+// The scores of `keys` keys, 1 .. kTileKeys, with `vecs` vectors of rows.
+HWY_INLINE void score_some(int keys, const float* q, const float* k,
+                           std::int64_t k_stride, std::int64_t d_k,
+                           float* scores, float* max, int vecs) {
+  switch (keys) {
+    case 8:
+      return score_keys<kTileKeys>(q, k, k_stride, d_k, scores, max, vecs);
+    case 7:
+      return score_keys < 7 <= kTileKeys
+                 ? 7
+                 : 1 > (q, k, k_stride, d_k, scores, max, vecs);
+    case 6:
+      return score_keys < 6 <= kTileKeys
+                 ? 6
+                 : 1 > (q, k, k_stride, d_k, scores, max, vecs);
+    case 5:
+      return score_keys < 5 <= kTileKeys
+                 ? 5
+                 : 1 > (q, k, k_stride, d_k, scores, max, vecs);
+    case 4:
+      return score_keys<4>(q, k, k_stride, d_k, scores, max, vecs);
+    case 3:
+      return score_keys<3>(q, k, k_stride, d_k, scores, max, vecs);
+    case 2:
+      return score_keys<2>(q, k, k_stride, d_k, scores, max, vecs);
+    default:
+      return score_keys<1>(q, k, k_stride, d_k, scores, max, vecs);
+  }
+}
+
+// out[row][column] += sum over keys of weights[key][row] * v[key][column], one
+// FMA chain each that goes on from out, or from zero.
+//   weights rows kGroupRows apart; kColumns vectors of columns
+template <int kRows, int kColumns>
+HWY_INLINE void value_tile(const float* HWY_RESTRICT weights,
+                           const float* HWY_RESTRICT v, std::int64_t v_stride,
+                           std::int64_t keys, float* HWY_RESTRICT out,
+                           std::int64_t out_stride, bool from_zero) {
+  const Tag d;
+  Vec sum[kRows][kColumns];
+  HWY_UNROLL(6)
+  for (int i = 0; i < kRows; ++i) {
+    HWY_UNROLL(4)
+    for (int j = 0; j < kColumns; ++j) {
+      sum[i][j] = from_zero ? hn::Zero(d)
+                            : hn::Load(d, out + i * out_stride + j * kVecLanes);
+    }
+  }
+  const auto step = [&](const float* p, const float* value) HWY_ATTR {
+    Vec column[kColumns];
+    HWY_UNROLL(4)
+    for (int j = 0; j < kColumns; ++j) {
+      column[j] = hn::LoadU(d, value + j * kVecLanes);
+    }
+    HWY_UNROLL(6)
+    for (int i = 0; i < kRows; ++i) {
+      const Vec weight = hn::Set(d, p[i]);
+      HWY_UNROLL(4)
+      for (int j = 0; j < kColumns; ++j) {
+        sum[i][j] = hn::MulAdd(weight, column[j], sum[i][j]);
+      }
+    }
+  };
+  std::int64_t key = 0;
+  for (; key + 2 <= keys; key += 2) {
+    step(weights, v);
+    step(weights + kGroupRows, v + v_stride);
+    HWY_UNROLL(4)
+    for (int j = 0; j < kColumns * kVecLanes; j += 16) {
+      hwy::Prefetch(v + 8 * v_stride + j);
+      hwy::Prefetch(v + 9 * v_stride + j);
+    }
+    weights += 2 * kGroupRows;
+    v += 2 * v_stride;
+  }
+  if (key < keys) step(weights, v);
+  HWY_UNROLL(6)
+  for (int i = 0; i < kRows; ++i) {
+    HWY_UNROLL(4)
+    for (int j = 0; j < kColumns; ++j) {
+      hn::Store(sum[i][j], d, out + i * out_stride + j * kVecLanes);
+    }
+  }
+}
+
+template <int kColumns>
+HWY_NOINLINE void value_rows(int rows, const float* weights, const float* v,
+                             std::int64_t v_stride, std::int64_t keys,
+                             float* out, std::int64_t out_stride,
+                             bool from_zero) {
+  switch (rows) {
+    case 6:
+      return value_tile<6, kColumns>(weights, v, v_stride, keys, out,
+                                     out_stride, from_zero);
+    case 5:
+      return value_tile<5, kColumns>(weights, v, v_stride, keys, out,
+                                     out_stride, from_zero);
+    case 4:
+      return value_tile<4, kColumns>(weights, v, v_stride, keys, out,
+                                     out_stride, from_zero);
+    case 3:
+      return value_tile<3, kColumns>(weights, v, v_stride, keys, out,
+                                     out_stride, from_zero);
+    case 2:
+      return value_tile<2, kColumns>(weights, v, v_stride, keys, out,
+                                     out_stride, from_zero);
+    default:
+      return value_tile<1, kColumns>(weights, v, v_stride, keys, out,
+                                     out_stride, from_zero);
+  }
+}
+
+// `columns` vectors of columns, 1 .. kTileColumns.
+HWY_INLINE void value_some(int columns, int rows, const float* weights,
+                           const float* v, std::int64_t v_stride,
+                           std::int64_t keys, float* out,
+                           std::int64_t out_stride, bool from_zero) {
+  switch (columns) {
+    case 4:
+      return value_rows<kTileColumns>(rows, weights, v, v_stride, keys, out,
+                                      out_stride, from_zero);
+    case 3:
+      return value_rows < 3 <= kTileColumns
+                 ? 3
+                 : 1 > (rows, weights, v, v_stride, keys, out, out_stride,
+                        from_zero);
+    case 2:
+      return value_rows<2>(rows, weights, v, v_stride, keys, out, out_stride,
+                           from_zero);
+    default:
+      return value_rows<1>(rows, weights, v, v_stride, keys, out, out_stride,
+                           from_zero);
+  }
+}
+
+// ---- feeding the tiles ----
+
+HWY_INLINE Vec load_float(const float* from) { return hn::LoadU(Tag(), from); }
+HWY_INLINE Vec load_float(const hwy::bfloat16_t* from) {
+  return hn::PromoteTo(Tag(),
+                       hn::LoadU(hn::Rebind<hwy::bfloat16_t, Tag>(), from));
+}
+HWY_INLINE Vec load_float(const hwy::float16_t* from) {
+  return hn::PromoteTo(Tag(),
+                       hn::LoadU(hn::Rebind<hwy::float16_t, Tag>(), from));
+}
+
+HWY_INLINE void store_float(Vec value, float* to) {
+  hn::StoreU(value, Tag(), to);
+}
+HWY_INLINE void store_float(Vec value, hwy::float16_t* to) {
+  const hn::Rebind<hwy::float16_t, Tag> d16;
+  hn::StoreU(hn::DemoteTo(d16, value), d16, to);
+}
+// Rounds to nearest even. Highway 1.0's own DemoteTo truncates.
+HWY_INLINE void store_float(Vec value, hwy::bfloat16_t* to) {
+  const Tag d;
+  const hn::RebindToUnsigned<Tag> du;
+  const hn::Rebind<hwy::bfloat16_t, Tag> d16;
+  const auto bits = hn::BitCast(du, value);
+  const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(du, 1u));
+  const auto rounded = hn::Add(hn::Add(bits, hn::Set(du, 0x7fffu)), odd);
+  const auto quiet = hn::Or(bits, hn::Set(du, 0x400000u));
+  const Vec result = hn::IfThenElse(hn::IsNaN(value), hn::BitCast(d, quiet),
+                                    hn::BitCast(d, rounded));
+  hn::StoreU(hn::DemoteTo(d16, result), d16, to);
+}
+
+// to[0, n) <- from[0, n); reads and writes nothing beyond. T is a storage type
+// on one side and float on the other.
+template <typename From, typename To>
+HWY_INLINE void convert_row(const From* HWY_RESTRICT from, std::int64_t n,
+                            To* HWY_RESTRICT to) {
+  std::int64_t i = 0;
+  for (; i + kVecLanes <= n; i += kVecLanes) {
+    store_float(load_float(from + i), to + i);
+  }
+  if (i < n) {
+    From in[kVecLanes] = {};
+    To out[kVecLanes];
+    for (std::int64_t j = i; j < n; ++j) in[j - i] = from[j];
+    store_float(load_float(in), out);
+    for (std::int64_t j = i; j < n; ++j) to[j] = out[j - i];
+  }
+}
+
+// out[i][r] <- rows[r][i] for i in [0, n) and r in [0, count); out rows are
+// kGroupRows apart. Reads nothing beyond.
+HWY_INLINE void transpose_rows(const float* const* rows, int count,
+                               std::int64_t n, float* HWY_RESTRICT out) {
+  const hn::FixedTag<float, 4> d4;
+  int r = 0;
+  for (; r + 4 <= count; r += 4) {
+    const float* a = rows[r];
+    const float* b = rows[r + 1];
+    const float* c = rows[r + 2];
+    const float* e = rows[r + 3];
+    std::int64_t i = 0;
+    for (; i + 4 <= n; i += 4) {
+      const auto va = hn::LoadU(d4, a + i);
+      const auto vb = hn::LoadU(d4, b + i);
+      const auto vc = hn::LoadU(d4, c + i);
+      const auto ve = hn::LoadU(d4, e + i);
+      const auto ac_low = hn::InterleaveLower(d4, va, vc);
+      const auto ac_high = hn::InterleaveUpper(d4, va, vc);
+      const auto be_low = hn::InterleaveLower(d4, vb, ve);
+      const auto be_high = hn::InterleaveUpper(d4, vb, ve);
+      float* to = out + i * kGroupRows + r;
+      hn::StoreU(hn::InterleaveLower(d4, ac_low, be_low), d4, to);
+      hn::StoreU(hn::InterleaveUpper(d4, ac_low, be_low), d4, to + kGroupRows);
+      hn::StoreU(hn::InterleaveLower(d4, ac_high, be_high), d4,
+                 to + 2 * kGroupRows);
+      hn::StoreU(hn::InterleaveUpper(d4, ac_high, be_high), d4,
+                 to + 3 * kGroupRows);
+    }
+    for (; i < n; ++i) {
+      float* to = out + i * kGroupRows + r;
+      to[0] = a[i];
+      to[1] = b[i];
+      to[2] = c[i];
+      to[3] = e[i];
+    }
+  }
+  for (; r < count; ++r) {
+    for (std::int64_t i = 0; i < n; ++i) out[i * kGroupRows + r] = rows[r][i];
+  }
+}
+
+// The sum of squares of n floats in one order for every vector width: sixteen
+// strided sums, then those in index order.
+HWY_INLINE float sum_of_squares(const float* x, std::int64_t n) {
+  const Tag d;
+  constexpr int kVecs = 16 / kVecLanes;
+  Vec sum[kVecs];
+  for (int j = 0; j < kVecs; ++j) sum[j] = hn::Zero(d);
+  std::int64_t i = 0;
+  for (; i + 16 <= n; i += 16) {
+    for (int j = 0; j < kVecs; ++j) {
+      const Vec v = hn::LoadU(d, x + i + j * kVecLanes);
+      sum[j] = hn::MulAdd(v, v, sum[j]);
+    }
+  }
+  HWY_ALIGN float lanes[16];
+  HWY_ALIGN float rest[16] = {};
+  for (std::int64_t j = i; j < n; ++j) rest[j - i] = x[j];
+  for (int j = 0; j < kVecs; ++j) {
+    const Vec v = hn::Load(d, rest + j * kVecLanes);
+    hn::Store(hn::MulAdd(v, v, sum[j]), d, lanes + j * kVecLanes);
+  }
+  float total = 0;
+  for (const float lane : lanes) total += lane;
+  return total;
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace regard::kernels
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target guard

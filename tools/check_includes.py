@@ -7,6 +7,8 @@
   from outside.
 - Sources are ASCII, and start with an SPDX line (after #! where there is one).
 - A file much longer than 600 lines earns a warning.
+
+    check_includes.py [ROOT]
 """
 
 import pathlib
@@ -14,7 +16,9 @@ import re
 import subprocess
 import sys
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+ROOT = pathlib.Path(
+    sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).parent.parent
+).resolve()
 SOURCE_SUFFIXES = {".h", ".cc", ".py", ".sh", ".cmake"}
 SOURCE_NAMES = {"CMakeLists.txt", "run", "test"}
 LONG = 700

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# shellcheck shell=bash
+# shellcheck shell=bash disable=SC2034,SC2154
 # What ./run and ./test share: packages, configuring, building, progress lines.
 # Source it with `root` set to the top of the project. Nothing here writes to
 # stdout: that belongs to the program.

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "io/atomic_file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstdint>
+#include <system_error>
+#include <utility>
+
+#include "regard/core/error.h"
+
+namespace regard::io {
+namespace fs = std::filesystem;
+
+namespace {
+
+// Runs a system call again where a signal broke it off.
+template <typename Call>
+auto retried(const Call& call) {
+  auto result = call();
+  while (result < 0 && errno == EINTR) result = call();
+  return result;
+}
+
+fs::path folder_of(const fs::path& file) {
+  return file.has_parent_path() ? file.parent_path() : fs::path(".");
+}
+
+// A name that no other writer of this machine uses at the moment. Short, so
+// that it fits wherever the file's own name does.
+fs::path temporary_name(const fs::path& folder) {
+  static std::atomic<std::uint64_t> counter{0};
+  return folder / (".regard-" + std::to_string(::getpid()) + "-" +
+                   std::to_string(counter.fetch_add(1)) + ".tmp");
+}
+
+}  // namespace
+
+AtomicFile::AtomicFile(const fs::path& path, const char* where)
+    : path_(path), target_(path), where_(where) {
+  std::error_code error;
+  if (fs::is_symlink(fs::symlink_status(path, error))) {
+    target_ = fs::weakly_canonical(path, error);
+    if (error) fail(error.value());
+  }
+  struct stat status = {};
+  const bool exists = ::stat(target_.c_str(), &status) == 0;
+  if (exists && S_ISDIR(status.st_mode)) fail(EISDIR);
+  if (exists && !S_ISREG(status.st_mode)) {
+    throw_io_error(where, "cannot write '", path.string(),
+                   "': it is not a regular file");
+  }
+  create();
+  // The new file may be read by whom the old one could be. Where the system
+  // does not let us say so, the default stays.
+  if (exists) (void)::fchmod(file_, status.st_mode & 07777);
+}
+
+AtomicFile::~AtomicFile() {
+  if (file_ >= 0) ::close(file_);
+  if (!temporary_.empty()) ::unlink(temporary_.c_str());
+}
+
+void AtomicFile::create() {
+  for (;;) {
+    fs::path name = temporary_name(folder_of(target_));
+    file_ = retried([&name] {
+      return ::open(name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC,
+                    0666);
+    });
+    if (file_ >= 0) {
+      temporary_ = std::move(name);
+      return;
+    }
+    if (errno != EEXIST) fail(errno);
+  }
+}
+
+void AtomicFile::write(std::span<const std::byte> bytes) {
+  // One call moves at most 2 GiB; a smaller step keeps signals answered.
+  constexpr std::size_t kStep = std::size_t{1} << 28;
+  while (!bytes.empty()) {
+    const std::size_t step = std::min(bytes.size(), kStep);
+    const ssize_t written = retried(
+        [this, bytes, step] { return ::write(file_, bytes.data(), step); });
+    if (written < 0) fail(errno);
+    // A write of nothing would go on for ever.
+    if (written == 0) fail(EIO);
+    bytes = bytes.subspan(static_cast<std::size_t>(written));
+  }
+}
+
+void AtomicFile::commit() {
+  if (retried([this] { return ::fsync(file_); }) != 0) fail(errno);
+  // Some file systems report a full disk only here. The descriptor is gone
+  // even after an error.
+  if (::close(std::exchange(file_, -1)) != 0) fail(errno);
+  if (::rename(temporary_.c_str(), target_.c_str()) != 0) fail(errno);
+  temporary_.clear();
+  sync_folder();
+}
+
+// The new name is part of the folder, which goes to the disk on its own.
+void AtomicFile::sync_folder() {
+  const fs::path folder = folder_of(target_);
+  const int descriptor = retried([&folder] {
+    return ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  });
+  // A folder that may be written but not read cannot be synced.
+  if (descriptor < 0 && errno == EACCES) return;
+  if (descriptor < 0) fail(errno);
+  const int result = retried([descriptor] { return ::fsync(descriptor); });
+  const int error = errno;
+  ::close(descriptor);
+  // Not every file system has this call for folders.
+  if (result != 0 && error != EINVAL) fail(error);
+}
+
+void AtomicFile::fail(int error) const {
+  throw_io_error(where_.c_str(), "cannot write '", path_.string(),
+                 "': ", std::generic_category().message(error));
+}
+
+}  // namespace regard::io

@@ -116,8 +116,12 @@ build_preset() {
   clear_line
   if ((rc)); then
     # From the first failure on, without the commands, which are long.
-    sed -n '/^FAILED: /,$p' "$log" | grep -v '^\[\|/bin/\(ccache \|c++\|g++\|clang\)' |
-      head -n 40 >&2 || true
+    if grep -q '^FAILED: ' "$log"; then
+      sed -n '/^FAILED: /,$p' "$log" | grep -v '^\[\|/bin/\(ccache \|c++\|g++\|clang\)' |
+        head -n 40 >&2 || true
+    else
+      tail -n 5 "$log" >&2
+    fi
     die "building $preset failed; the whole log is $log"
   fi
   if ((SECONDS - start > 5)); then say "built $preset in $(minutes $((SECONDS - start)))"; fi

@@ -47,7 +47,8 @@ struct AttentionCase {
   std::int64_t d_k = 1;
   std::int64_t d_v = 1;
 
-  std::vector<double> q, k, v;  // contiguous, [rows, heads, length, width]
+  std::vector<double> q{}, k{},
+      v{};  // contiguous, [rows, heads, length, width]
 
   MaskSpec mask{};
   bool cosine = false;
@@ -73,7 +74,7 @@ struct AttentionCase {
   // One batch entry or packed sequence: where it starts and how long it is.
   struct Entry {
     std::int64_t row = 0, q_begin = 0, kv_begin = 0;
-    PairSizes sizes;
+    PairSizes sizes{};
   };
   Entry entry(std::int64_t b) const {
     Entry e{.row = b, .sizes = {batch, heads, q_len, kv_len}};

@@ -32,37 +32,38 @@ struct Dropout {
 // own: masks, bias, ALiBi and dropout count batch = s and positions from its
 // start.
 struct Sequences {
-  std::span<const std::int64_t> q_offsets;
-  std::span<const std::int64_t> kv_offsets;
+  std::span<const std::int64_t> q_offsets{};
+  std::span<const std::int64_t> kv_offsets{};
 };
 
 // What one attention does, beyond q, k and v. Real is float for float, BFloat16
-// and Float16 elements, and double for double.
+// and Float16 elements, and double for double. Every member has an initialiser,
+// so that {.mask = m} is free of warnings.
 template <typename Real>
 struct BasicAttentionOptions {
-  Mask mask;
+  Mask mask{};
   Score score = Score::kDot;
-  std::optional<Real> scale;
+  std::optional<Real> scale{};
   // [heads], multiplies scale; a learned temperature. Empty: all 1.
-  std::span<const Real> head_scales;
+  std::span<const Real> head_scales{};
   // Added to the scores: [batch or 1, heads or 1, q_len or 1, kv_len or 1].
   // -inf hides a pair. In packed calls, batch counts sequences and the last two
   // extents are 1 or at least the longest sequence's.
-  TensorView<const Real, 4> bias;
+  TensorView<const Real, 4> bias{};
   // [heads]. Adds -slope * |p - key| where p = query + kv_len - q_len.
-  std::span<const Real> alibi_slopes;
+  std::span<const Real> alibi_slopes{};
   // After bias: softcap * tanh(score / softcap). 0: none.
   Real softcap = 0;
   // [heads]. One more logit in each row's denominator, with no value.
-  std::span<const Real> sinks;
-  Dropout dropout;
+  std::span<const Real> sinks{};
+  Dropout dropout{};
   // Empty, or q and out are [1, heads, total_q, ...], k and v [1, kv_heads,
   // total_kv, ...]. Dense and document masks cannot be used with it.
-  Sequences sequences;
+  Sequences sequences{};
   // If given, [batch, heads, q_len], written: the natural logarithm of each
   // row's denominator, sink included; -inf where it is zero.
-  TensorView<Real, 3> log_sum_exp;
-  Threads threads;
+  TensorView<Real, 3> log_sum_exp{};
+  Threads threads{};
 };
 using AttentionOptions = BasicAttentionOptions<float>;
 using AttentionOptionsF64 = BasicAttentionOptions<double>;

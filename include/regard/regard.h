@@ -9,6 +9,8 @@
 #include "regard/core/random.h"
 #include "regard/core/threads.h"
 #include "regard/core/version.h"
+#include "regard/io/npy.h"
+#include "regard/io/safetensors.h"
 #include "regard/mask/mask.h"
 #include "regard/tensor/tensor.h"
 #include "regard/tensor/tensor_view.h"

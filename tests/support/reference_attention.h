@@ -30,7 +30,7 @@ Real reference_dot(const double* a, const double* b, std::int64_t n) {
   return sum;
 }
 
-// The score of query i and key j, or -inf if a bias hides the pair.
+// The score of query i and key j; -inf if the bias hides the pair.
 template <typename Real>
 Real reference_score(const AttentionCase& c, const AttentionCase::Entry& e,
                      std::int64_t b, std::int64_t h, std::int64_t i,
@@ -53,10 +53,11 @@ Real reference_score(const AttentionCase& c, const AttentionCase::Entry& e,
   score *= scale;
   if (c.bias) {
     const double bias = c.bias->values[c.bias->place(b, h, i, j)];
-    if (bias == -std::numeric_limits<double>::infinity()) {
+    score += static_cast<Real>(bias);
+    // A hidden pair stays hidden: the cap would bring it back. A NaN stays NaN.
+    if (bias < -std::numeric_limits<double>::max() && !std::isnan(score)) {
       return -std::numeric_limits<Real>::infinity();
     }
-    score += static_cast<Real>(bias);
   }
   if (!c.alibi_slopes.empty()) {
     const std::int64_t p = i + e.sizes.kv_len - e.sizes.q_len;

@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: Apache-2.0
+// Packed sequences, views that need no copy, and sizes of zero.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <limits>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "support/run_attention.h"
+
+namespace regard {
+namespace {
+
+using test::AttentionCase;
+using test::Layout;
+using test::Rng;
+
+template <typename T>
+void expect_exact(const AttentionCase& c, const test::RunOptions& run = {}) {
+  const test::Judgement judgement = test::try_case<T>(c, run);
+  EXPECT_TRUE(judgement.good())
+      << c.describe() << "\n  " << judgement.describe();
+}
+
+AttentionCase packed(std::vector<std::int64_t> q_lens,
+                     std::vector<std::int64_t> kv_lens) {
+  AttentionCase c{.batch = std::ssize(q_lens),
+                  .heads = 4,
+                  .kv_heads = 2,
+                  .d_k = 16,
+                  .d_v = 24};
+  c.q_offsets = {0};
+  c.kv_offsets = {0};
+  for (const std::int64_t n : q_lens) {
+    c.q_offsets.push_back(c.q_offsets.back() + n);
+  }
+  for (const std::int64_t n : kv_lens) {
+    c.kv_offsets.push_back(c.kv_offsets.back() + n);
+  }
+  c.q_len = c.q_offsets.back();
+  c.kv_len = c.kv_offsets.back();
+  Rng rng(1);
+  test::fill_inputs(rng, c);
+  return c;
+}
+
+AttentionCase several() {
+  return packed({7, 0, 1, 49, 3, 97}, {7, 5, 60, 49, 0, 131});
+}
+
+TEST(PackedSequences, AreAsExactAsTheDefinition) {
+  AttentionCase c = several();
+  expect_exact<float>(c);
+  expect_exact<double>(c);
+  expect_exact<BFloat16>(c);
+  expect_exact<Float16>(c);
+  expect_exact<float>(c, {.q = Layout::kLengthFirst,
+                          .kv = Layout::kPackedInRows,
+                          .out = Layout::kLengthFirst});
+}
+
+TEST(PackedSequences, CountMaskPositionsFromTheirOwnStart) {
+  AttentionCase c = several();
+  for (const auto& spec :
+       {test::causal_spec(), test::causal_spec(mask::kTopLeft),
+        test::causal_spec() & test::window_spec(9, 0), test::prefix_spec(4),
+        test::lengths_spec({3, 5, 60, 20, 0, 99}),
+        test::lengths_spec({7, 5, 60, 49, 0, 131}, {7, 0, 0, 40, 3, 90})}) {
+    c.mask = spec;
+    expect_exact<float>(c);
+    expect_exact<BFloat16>(c);
+  }
+}
+
+TEST(PackedSequences, CountBiasAlibiAndDropoutByTheSequence) {
+  AttentionCase c = several();
+  Rng rng(2);
+  c.alibi_slopes = {0.1, 0.2, -0.3, 0};
+  c.dropout_rate = 0.25f;
+  c.dropout_seed = 99;
+  c.sinks = {0, 1, 2, 3};
+  expect_exact<float>(c);
+  for (const test::Extents4 shape :
+       std::vector<test::Extents4>{{6, 1, 97, 131},
+                                   {1, 4, 97, 131},
+                                   {6, 4, 100, 140},
+                                   {6, 1, 1, 131},
+                                   {1, 1, 97, 1}}) {
+    c.bias = test::random_bias(rng, shape);
+    expect_exact<float>(c);
+  }
+}
+
+TEST(PackedSequences, MayBeNone) {
+  AttentionCase c = packed({}, {});
+  const auto produced = test::run_attention<float>(c);
+  EXPECT_TRUE(produced.out.empty());
+}
+
+TEST(PackedSequences, MayAllBeEmpty) {
+  expect_exact<float>(packed({0, 0}, {0, 0}));
+  expect_exact<float>(packed({2, 3}, {0, 0}));
+  expect_exact<float>(packed({0, 0}, {4, 5}));
+}
+
+TEST(PackedSequences, MayBeMany) {
+  Rng rng(3);
+  std::vector<std::int64_t> q_lens, kv_lens;
+  for (int n = 0; n < 300; ++n) {
+    q_lens.push_back(test::pick(rng, 0, 9));
+    kv_lens.push_back(test::pick(rng, 0, 9));
+  }
+  AttentionCase c = packed(q_lens, kv_lens);
+  c.mask = test::causal_spec();
+  expect_exact<float>(c, {.threads = 3});
+}
+
+// One buffer [batch, length, 3, heads, width], read where it lies.
+TEST(ForwardViews, SlicesOfAPackedQkvNeedNoCopy) {
+  AttentionCase c{.batch = 2,
+                  .heads = 3,
+                  .kv_heads = 3,
+                  .q_len = 50,
+                  .kv_len = 50,
+                  .d_k = 16,
+                  .d_v = 16};
+  Rng rng(5);
+  test::fill_inputs(rng, c);
+  const std::int64_t width = c.heads * c.d_k;
+  std::vector<float> qkv(
+      static_cast<std::size_t>(c.batch * c.q_len * 3 * width));
+  const test::Extents4 strides{c.q_len * 3 * width, c.d_k, 3 * width, 1};
+  const auto at = [&](int which) {
+    return TensorView<float, 4>(qkv.data() + which * width, c.q_shape(),
+                                strides);
+  };
+  const std::vector<double>* from[] = {&c.q, &c.k, &c.v};
+  for (int which = 0; which < 3; ++which) {
+    std::size_t n = 0;
+    for (std::int64_t b = 0; b < c.batch; ++b) {
+      for (std::int64_t h = 0; h < c.heads; ++h) {
+        for (std::int64_t i = 0; i < c.q_len; ++i) {
+          for (std::int64_t d = 0; d < c.d_k; ++d) {
+            at(which)(b, h, i, d) = static_cast<float>((*from[which])[n++]);
+          }
+        }
+      }
+    }
+  }
+  test::Stored<float> out(c.out_shape(), Layout::kContiguous);
+  attention_forward(at(0), at(1), at(2), out.view());
+  EXPECT_EQ(out.elements(), test::run_attention<float>(c).out);
+}
+
+TEST(ForwardViews, KeysMayBeBroadcastByStrideZero) {
+  AttentionCase c{.batch = 3,
+                  .heads = 4,
+                  .kv_heads = 4,
+                  .q_len = 9,
+                  .kv_len = 70,
+                  .d_k = 16,
+                  .d_v = 8};
+  Rng rng(6);
+  test::fill_inputs(rng, c);
+  // One key and value sequence for every batch entry and head.
+  const auto repeat = [&](std::vector<double>& values, std::int64_t width) {
+    const auto one = static_cast<std::size_t>(c.kv_len * width);
+    for (std::size_t n = one; n < values.size(); ++n)
+      values[n] = values[n % one];
+    return std::vector<float>(values.begin(),
+                              values.begin() + c.kv_len * width);
+  };
+  const std::vector<float> k = repeat(c.k, c.d_k);
+  const std::vector<float> v = repeat(c.v, c.d_v);
+  test::Stored<float> q(c.q_shape(), Layout::kContiguous, c.q);
+  test::Stored<float> out(c.out_shape(), Layout::kContiguous);
+  attention_forward(
+      q.const_view(),
+      TensorView<const float, 4>(k.data(), c.k_shape(), {0, 0, c.d_k, 1}),
+      TensorView<const float, 4>(v.data(), c.v_shape(), {0, 0, c.d_v, 1}),
+      out.view());
+  EXPECT_EQ(out.elements(), test::run_attention<float>(c).out);
+}
+
+TEST(ForwardViews, RowsMayRunBackwards) {
+  AttentionCase c{
+      .heads = 2, .kv_heads = 2, .q_len = 5, .kv_len = 33, .d_k = 8, .d_v = 8};
+  Rng rng(7);
+  test::fill_inputs(rng, c);
+  test::Stored<float> q(c.q_shape(), Layout::kContiguous, c.q);
+  test::Stored<float> k(c.k_shape(), Layout::kContiguous, c.k);
+  test::Stored<float> v(c.v_shape(), Layout::kContiguous, c.v);
+  test::Stored<float> out(c.out_shape(), Layout::kContiguous);
+  const auto backwards = [&](TensorView<const float, 4> view) {
+    return TensorView<const float, 4>(
+        view.at(0, 0, c.kv_len - 1), view.shape(),
+        {view.stride(0), view.stride(1), -view.stride(2), 1});
+  };
+  attention_forward(q.const_view(), backwards(k.const_view()),
+                    backwards(v.const_view()), out.view());
+  AttentionCase reversed = c;
+  for (std::int64_t h = 0; h < c.heads; ++h) {
+    for (std::int64_t j = 0; j < c.kv_len; ++j) {
+      for (std::int64_t d = 0; d < c.d_k; ++d) {
+        const auto e = c.entry(0);
+        reversed.k[c.key_at(e, h, j, c.d_k) + d] =
+            c.k[c.key_at(e, h, c.kv_len - 1 - j, c.d_k) + d];
+        reversed.v[c.key_at(e, h, j, c.d_v) + d] =
+            c.v[c.key_at(e, h, c.kv_len - 1 - j, c.d_v) + d];
+      }
+    }
+  }
+  EXPECT_EQ(out.elements(), test::run_attention<float>(reversed).out);
+}
+
+AttentionCase sized(std::int64_t batch, std::int64_t heads, std::int64_t q_len,
+                    std::int64_t kv_len, std::int64_t d_k, std::int64_t d_v) {
+  AttentionCase c{.batch = batch,
+                  .heads = heads,
+                  .kv_heads = heads,
+                  .q_len = q_len,
+                  .kv_len = kv_len,
+                  .d_k = d_k,
+                  .d_v = d_v};
+  Rng rng(8);
+  test::fill_inputs(rng, c);
+  return c;
+}
+
+TEST(ForwardZeroSizes, AreTaken) {
+  for (const auto& spec : {test::MaskSpec{}, test::causal_spec()}) {
+    for (AttentionCase c : {sized(0, 2, 3, 4, 5, 6), sized(2, 0, 3, 4, 5, 6),
+                            sized(2, 2, 0, 4, 5, 6), sized(2, 2, 3, 0, 5, 6),
+                            sized(2, 2, 3, 4, 5, 0), sized(2, 2, 3, 0, 0, 6),
+                            sized(0, 0, 0, 0, 0, 0), sized(1, 1, 0, 0, 8, 8)}) {
+      c.mask = spec;
+      expect_exact<float>(c);
+      expect_exact<double>(c);
+      expect_exact<BFloat16>(c);
+    }
+  }
+}
+
+TEST(ForwardZeroSizes, WithoutKeysTheOutputIsZeroAndTheSumIsTheSink) {
+  AttentionCase c = sized(2, 2, 3, 0, 5, 6);
+  auto produced = test::run_attention<float>(c);
+  EXPECT_EQ(produced.out, std::vector<float>(2 * 2 * 3 * 6, 0.0f));
+  EXPECT_EQ(
+      produced.lse,
+      std::vector<float>(2 * 2 * 3, -std::numeric_limits<float>::infinity()));
+  c.sinks = {2, 2};
+  produced = test::run_attention<float>(c);
+  EXPECT_EQ(produced.out, std::vector<float>(2 * 2 * 3 * 6, 0.0f));
+  EXPECT_EQ(produced.lse, std::vector<float>(2 * 2 * 3, 2.0f));
+}
+
+TEST(ForwardZeroSizes, NullViewsOfNoElementsAreTaken) {
+  attention_forward(TensorView<const float, 4>{}, TensorView<const float, 4>{},
+                    TensorView<const float, 4>{}, TensorView<float, 4>{});
+  // No keys: k and v have no elements, so no address either.
+  const std::vector<float> q(6, 1.0f);
+  std::vector<float> out(4, 9.0f);
+  attention_forward(TensorView<const float, 4>(q.data(), {1, 1, 2, 3}),
+                    TensorView<const float, 4>(nullptr, {1, 1, 0, 3}),
+                    TensorView<const float, 4>(nullptr, {1, 1, 0, 2}),
+                    TensorView<float, 4>(out.data(), {1, 1, 2, 2}));
+  EXPECT_EQ(out, std::vector<float>(4, 0.0f));
+}
+
+}  // namespace
+}  // namespace regard

@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: Apache-2.0
+// NaN and infinities reach exactly the rows that see them.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "support/run_attention.h"
+
+namespace regard {
+namespace {
+
+using test::AttentionCase;
+using test::DenseBools;
+using test::Rng;
+
+constexpr double kInf = std::numeric_limits<double>::infinity();
+const double kPoisons[] = {std::nan(""), kInf, -kInf};
+
+AttentionCase medium() {
+  AttentionCase c{.batch = 2,
+                  .heads = 4,
+                  .kv_heads = 2,
+                  .q_len = 60,
+                  .kv_len = 150,
+                  .d_k = 16,
+                  .d_v = 24};
+  Rng rng(1);
+  test::fill_inputs(rng, c);
+  return c;
+}
+
+void set_key(AttentionCase& c, std::vector<double>& values, std::int64_t width,
+             std::int64_t b, std::int64_t h, std::int64_t j, double value) {
+  const std::size_t at = c.key_at(c.entry(b), h, j, width);
+  for (std::int64_t d = 0; d < width; ++d) values[at + d] = value;
+}
+
+template <typename T>
+bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
+  return a.size() == b.size() &&
+         (a.empty() ||
+          std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0);
+}
+
+// Both in every storage type: hidden places change no bit.
+template <typename T>
+void expect_same(const AttentionCase& clean, const AttentionCase& poisoned) {
+  const auto a = test::run_attention<T>(test::rounded_to<T>(clean));
+  const auto b = test::run_attention<T>(test::rounded_to<T>(poisoned));
+  EXPECT_TRUE(same_bits(a.out, b.out)) << clean.describe();
+  EXPECT_TRUE(same_bits(a.lse, b.lse)) << clean.describe();
+}
+
+void expect_same_in_all(const AttentionCase& clean,
+                        const AttentionCase& poisoned) {
+  expect_same<float>(clean, poisoned);
+  expect_same<double>(clean, poisoned);
+  expect_same<BFloat16>(clean, poisoned);
+  expect_same<Float16>(clean, poisoned);
+}
+
+void expect_exact(const AttentionCase& c) {
+  const test::Judgement judgement = test::try_case<float>(c);
+  EXPECT_TRUE(judgement.good())
+      << c.describe() << "\n  " << judgement.describe();
+}
+
+TEST(Poison, InPaddingReachesNothing) {
+  for (const double poison : kPoisons) {
+    AttentionCase clean = medium();
+    clean.mask = test::lengths_spec({97, 150});
+    AttentionCase poisoned = clean;
+    for (std::int64_t h = 0; h < clean.heads; ++h) {
+      for (std::int64_t j = 97; j < clean.kv_len; ++j) {
+        set_key(poisoned, poisoned.k, clean.d_k, 0, h, j, poison);
+        set_key(poisoned, poisoned.v, clean.d_v, 0, h, j, poison);
+      }
+    }
+    expect_same_in_all(clean, poisoned);
+  }
+}
+
+TEST(Poison, InPaddedQueriesReachesNothing) {
+  for (const double poison : kPoisons) {
+    AttentionCase clean = medium();
+    clean.mask = test::lengths_spec({150, 150}, {31, 60});
+    AttentionCase poisoned = clean;
+    for (std::int64_t h = 0; h < clean.heads; ++h) {
+      for (std::int64_t i = 31; i < clean.q_len; ++i) {
+        const std::size_t at = clean.query_at(clean.entry(0), h, i, clean.d_k);
+        for (std::int64_t d = 0; d < clean.d_k; ++d) {
+          poisoned.q[at + d] = poison;
+        }
+      }
+    }
+    expect_same_in_all(clean, poisoned);
+  }
+}
+
+// A key inside a block that others see: the weight 0 must not meet the value.
+TEST(Poison, InKeysHiddenByADenseMaskReachesNothing) {
+  for (const double poison : kPoisons) {
+    AttentionCase clean = medium();
+    Rng rng(3);
+    DenseBools pairs({2, 1, 1, clean.kv_len});
+    for (std::size_t n = 0; n < pairs.size(); ++n) {
+      pairs.values[n] = test::chance(rng, 0.3);
+    }
+    clean.mask = test::drop_spec(pairs);
+    AttentionCase poisoned = clean;
+    for (std::int64_t b = 0; b < clean.batch; ++b) {
+      for (std::int64_t h = 0; h < clean.heads; ++h) {
+        for (std::int64_t j = 0; j < clean.kv_len; ++j) {
+          if (!pairs(b, 0, 0, j)) continue;
+          set_key(poisoned, poisoned.k, clean.d_k, b, h, j, poison);
+          set_key(poisoned, poisoned.v, clean.d_v, b, h, j, poison);
+        }
+      }
+    }
+    expect_same_in_all(clean, poisoned);
+  }
+}
+
+TEST(Poison, InValuesUnderAnInfinitelyNegativeBiasReachesNothing) {
+  for (const double poison : kPoisons) {
+    AttentionCase clean = medium();
+    Rng rng(4);
+    clean.bias = test::random_bias(rng, {1, 1, 1, clean.kv_len});
+    for (std::int64_t j = 0; j < clean.kv_len; j += 3) {
+      clean.bias->values[j] = -kInf;
+    }
+    AttentionCase poisoned = clean;
+    for (std::int64_t j = 0; j < clean.kv_len; j += 3) {
+      set_key(poisoned, poisoned.v, clean.d_v, 1, 0, j, poison);
+    }
+    expect_same_in_all(clean, poisoned);
+  }
+}
+
+TEST(Poison, InHiddenBiasReachesNothing) {
+  for (const double poison : kPoisons) {
+    AttentionCase clean = medium();
+    Rng rng(5);
+    clean.mask = test::causal_spec() & test::window_spec(33, 0);
+    clean.bias = test::random_bias(
+        rng, {clean.batch, clean.heads, clean.q_len, clean.kv_len});
+    AttentionCase poisoned = clean;
+    const auto sizes = clean.entry(0).sizes;
+    for (std::int64_t i = 0; i < clean.q_len; ++i) {
+      for (std::int64_t j = 0; j < clean.kv_len; ++j) {
+        if (clean.mask.visible(sizes, 0, 0, i, j)) continue;
+        poisoned.bias->values[clean.bias->place(1, 2, i, j)] = poison;
+      }
+    }
+    expect_same_in_all(clean, poisoned);
+  }
+}
+
+// The rows that see key j, and no others, change; the others keep every bit.
+TEST(Poison, InASeenKeySpoilsExactlyTheRowsThatSeeIt) {
+  for (const double poison : kPoisons) {
+    for (const std::int64_t j : {0, 47, 48, 93, 110, 149}) {
+      AttentionCase clean = medium();
+      clean.mask = test::causal_spec() & test::window_spec(20, 0);
+      const auto before = test::run_attention<float>(clean);
+      AttentionCase poisoned = clean;
+      set_key(poisoned, poisoned.k, clean.d_k, 1, 3, j, poison);
+      const auto after = test::run_attention<float>(poisoned);
+      const auto e = clean.entry(1);
+      for (std::int64_t b = 0; b < clean.batch; ++b) {
+        for (std::int64_t h = 0; h < clean.heads; ++h) {
+          for (std::int64_t i = 0; i < clean.q_len; ++i) {
+            const bool sees =
+                b == 1 && h / 2 == 1 && clean.mask.visible(e.sizes, b, h, i, j);
+            const std::size_t at =
+                clean.query_at(clean.entry(b), h, i, clean.d_v);
+            for (std::int64_t d = 0; d < clean.d_v; ++d) {
+              if (sees) {
+                EXPECT_TRUE(std::isnan(after.out[at + d]));
+              } else {
+                EXPECT_EQ(after.out[at + d], before.out[at + d]);
+              }
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(Poison, InASeenValueReachesItsOwnElementOfTheRowsThatSeeIt) {
+  for (const double poison : kPoisons) {
+    for (const std::int64_t j : {0, 47, 48, 93, 110, 149}) {
+      AttentionCase c = medium();
+      c.mask = test::causal_spec();
+      c.v[c.key_at(c.entry(1), 2, j, c.d_v) + 5] = poison;
+      expect_exact(c);
+      c.mask = test::causal_spec() & test::window_spec(20, 0);
+      expect_exact(c);
+    }
+  }
+}
+
+TEST(Poison, InAQuerySpoilsItsRowAlone) {
+  for (const double poison : kPoisons) {
+    AttentionCase c = medium();
+    c.q[c.query_at(c.entry(0), 1, 17, c.d_k) + 3] = poison;
+    expect_exact(c);
+    c.mask = test::causal_spec();
+    expect_exact(c);
+  }
+}
+
+TEST(Poison, InASeenBiasSpoilsTheRow) {
+  for (const double poison : kPoisons) {
+    AttentionCase c = medium();
+    Rng rng(6);
+    c.mask = test::causal_spec();
+    c.bias = test::random_bias(rng, {1, 1, c.q_len, c.kv_len});
+    c.bias->values[c.bias->place(0, 0, 30, 50)] = poison;
+    expect_exact(c);
+  }
+}
+
+// A whole tile of rows with all kinds of trouble at once, beside healthy rows.
+TEST(Poison, OfAllKindsTogetherStaysWhereItBelongs) {
+  for (std::uint64_t seed = 0; seed < 40; ++seed) {
+    Rng rng(seed);
+    AttentionCase c = medium();
+    c.mask = test::random_mask(rng, c.entry(0).sizes);
+    for (auto* values : {&c.q, &c.k, &c.v}) {
+      for (int n = 0; n < 3; ++n) {
+        const auto at = test::pick(rng, 0, std::ssize(*values) - 1);
+        (*values)[at] = kPoisons[test::pick(rng, 0, 2)];
+      }
+    }
+    SCOPED_TRACE(seed);
+    expect_exact(c);
+  }
+}
+
+TEST(Poison, BeforeAndAfterTheTensorsIsNotRead) {
+  AttentionCase c = medium();
+  for (const auto layout :
+       {test::Layout::kWithGaps, test::Layout::kPackedInRows}) {
+    const auto judgement =
+        test::try_case<float>(c, {.q = layout, .kv = layout, .out = layout});
+    EXPECT_TRUE(judgement.good()) << judgement.describe();
+  }
+}
+
+}  // namespace
+}  // namespace regard

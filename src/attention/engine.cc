@@ -36,11 +36,11 @@ class EntryMasks {
  public:
   explicit EntryMasks(const Problem<T>& p) : p_(p) {
     if (!p.packed) {
-      bound_.emplace(p.options.mask, p.mask_sizes(p.entry(0)), p.where);
+      bound_.emplace(p.options.mask, p.mask_sizes(0), p.where);
       return;
     }
     for (std::int64_t i = 0; i < p.entries; ++i) {  // refuse before writing
-      const BoundMask mask(p.options.mask, p.mask_sizes(p.entry(i)), p.where);
+      const BoundMask mask(p.options.mask, p.mask_sizes(i), p.where);
       require(mask.dense().empty(), p.where,
               "dense masks cannot be used with packed sequences");
     }
@@ -51,7 +51,7 @@ class EntryMasks {
   template <typename Body>
   void with(std::int64_t index, const Body& body) const {
     if (bound_) return body(*bound_);
-    body(BoundMask(p_.options.mask, p_.mask_sizes(p_.entry(index)), p_.where));
+    body(BoundMask(p_.options.mask, p_.mask_sizes(index), p_.where));
   }
 
  private:

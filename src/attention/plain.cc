@@ -144,7 +144,7 @@ void plain_forward(const Problem<T>& p, TensorView<T, 4> out) {
   };
   for (std::int64_t index = 0; index < p.entries; ++index) {
     const Entry entry = p.entry(index);
-    const BoundMask mask(p.options.mask, p.mask_sizes(entry), p.where);
+    const BoundMask mask(p.options.mask, p.mask_sizes(index), p.where);
     parallel_for(
         p.options.threads, p.heads * entry.q_len, [&](std::int64_t task) {
           run_row(
@@ -157,7 +157,7 @@ template <typename T>
 void plain_weights(const Problem<T>& p, TensorView<RealOf<T>, 4> weights) {
   for (std::int64_t index = 0; index < p.entries; ++index) {
     const Entry entry = p.entry(index);
-    const BoundMask mask(p.options.mask, p.mask_sizes(entry), p.where);
+    const BoundMask mask(p.options.mask, p.mask_sizes(index), p.where);
     parallel_for(
         p.options.threads, p.heads * entry.q_len, [&](std::int64_t task) {
           const RowContext<T> row{

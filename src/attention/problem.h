@@ -48,8 +48,9 @@ struct Problem {
   void check_out(const TensorView<T, 4>& out) const;
 
   Entry entry(std::int64_t index) const;
-  MaskSizes mask_sizes(const Entry& entry) const {
-    return {entries, heads, entry.q_len, entry.kv_len};
+  MaskSizes mask_sizes(std::int64_t index) const {
+    const Entry e = entry(index);
+    return {entries, heads, e.q_len, e.kv_len, packed ? index : -1};
   }
   Real head_scale(std::int64_t head) const {
     return options.head_scales.empty() ? scale

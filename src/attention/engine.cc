@@ -2,9 +2,8 @@
 #include "attention/engine.h"
 
 #include <algorithm>
-#include <optional>
 
-#include "attention/row_blocks.h"
+#include "attention/entry_masks.h"
 #include "kernels/attention_forward.h"
 #include "regard/core/aligned_buffer.h"
 
@@ -29,46 +28,13 @@ int threads_for(const Problem<T>& p) {
   return thread_count(p.options.threads, p.heads * p.q.extent(2));
 }
 
-// The mask of one entry: bound once for all entries of a batch, anew for each
-// packed sequence, which has sizes of its own.
-template <typename T>
-class EntryMasks {
- public:
-  explicit EntryMasks(const Problem<T>& p) : p_(p) {
-    if (!p.packed) {
-      bound_.emplace(p.options.mask, p.mask_sizes(0), p.where);
-      return;
-    }
-    for (std::int64_t i = 0; i < p.entries; ++i) {  // refuse before writing
-      const BoundMask mask(p.options.mask, p.mask_sizes(i), p.where);
-      require(mask.dense().empty(), p.where,
-              "dense masks cannot be used with packed sequences");
-    }
-  }
-  std::size_t dense_parts() const {
-    return bound_ ? bound_->dense().size() : 0;
-  }
-  template <typename Body>
-  void with(std::int64_t index, const Body& body) const {
-    if (bound_) return body(*bound_);
-    body(BoundMask(p_.options.mask, p_.mask_sizes(index), p_.where));
-  }
-
- private:
-  const Problem<T>& p_;
-  std::optional<BoundMask> bound_;
-};
-
 // Few rows and many keys: the splits of a block run side by side.
 template <typename T>
 void forward_by_splits(const Problem<T>& p, const TensorView<T, 4>& out,
-                       const EntryMasks<T>& masks, const RowBlocks& blocks,
+                       const EntryMasks<T>& masks, const EnginePlan& plan,
                        const BlockMemory<T>& memory) {
-  std::int64_t splits = 0;
-  for (std::int64_t i = 0; i < p.entries; ++i) {
-    splits = std::max(splits, (p.entry(i).kv_len + kernels::kSplitKeys - 1) /
-                                  kernels::kSplitKeys);
-  }
+  const RowBlocks& blocks = plan.blocks;
+  const std::int64_t splits = plan.splits;
   const auto state = static_cast<std::int64_t>(
       kernels::attention_state_floats(blocks.rows(), p.d_v));
   AlignedBuffer buffer(
@@ -109,18 +75,28 @@ void forward_by_splits(const Problem<T>& p, const TensorView<T, 4>& out,
 bool engine_available() { return kernels::attention_has_kernel(); }
 
 template <typename T>
+EnginePlan::EnginePlan(const Problem<T>& p)
+    : threads(threads_for(p)), blocks(p, threads) {
+  if (blocks.size() >= 2 * threads || threads == 1 ||
+      p.k.extent(2) <= kernels::kSplitKeys) {
+    return;
+  }
+  for (std::int64_t i = 0; i < p.entries; ++i) {
+    splits = std::max(splits, (p.entry(i).kv_len + kernels::kSplitKeys - 1) /
+                                  kernels::kSplitKeys);
+  }
+}
+
+template <typename T>
 void engine_forward(const Problem<T>& p, TensorView<T, 4> out) {
   if (p.entries == 0 || p.heads == 0 || p.q.extent(2) == 0) return;
   const EntryMasks<T> masks(p);
-  const int threads = threads_for(p);
-  const RowBlocks blocks(p, threads);
+  const EnginePlan plan(p);
+  const RowBlocks& blocks = plan.blocks;
   const BlockMemory<T> memory(p, blocks.rows(), masks.dense_parts());
-  const Threads budget{threads, p.options.threads.pool};
+  const Threads budget{plan.threads, p.options.threads.pool};
 
-  if (blocks.size() < 2 * threads && threads > 1 &&
-      p.k.extent(2) > kernels::kSplitKeys) {
-    return forward_by_splits(p, out, masks, blocks, memory);
-  }
+  if (plan.splits > 0) return forward_by_splits(p, out, masks, plan, memory);
   parallel_for(budget, blocks.size(), [&](std::int64_t number) {
     const RowBlock block = blocks[number];
     masks.with(block.index, [&](const BoundMask& mask) {
@@ -129,6 +105,9 @@ void engine_forward(const Problem<T>& p, TensorView<T, 4> out) {
   });
 }
 
+template EnginePlan::EnginePlan(const Problem<float>&);
+template EnginePlan::EnginePlan(const Problem<BFloat16>&);
+template EnginePlan::EnginePlan(const Problem<Float16>&);
 template void engine_forward(const Problem<float>&, TensorView<float, 4>);
 template void engine_forward(const Problem<BFloat16>&, TensorView<BFloat16, 4>);
 template void engine_forward(const Problem<Float16>&, TensorView<Float16, 4>);

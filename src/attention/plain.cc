@@ -96,7 +96,9 @@ RealOf<T> row_weights(const RowContext<T>& row, RealOf<T>* weights) {
   }
   if (!p.options.sinks.empty())
     sum += std::exp(p.options.sinks[row.head] - max);
-  for (std::int64_t key = 0; key < e.kv_len; ++key) weights[key] /= sum;
+  for (std::int64_t key = 0; key < e.kv_len; ++key) {
+    if (weights[key] != 0) weights[key] /= sum;  // sum may be NaN
+  }
   return max + std::log(sum);
 }
 
@@ -154,23 +156,20 @@ void plain_forward(const Problem<T>& p, TensorView<T, 4> out) {
 }
 
 template <typename T>
-void plain_weights(const Problem<T>& p, TensorView<RealOf<T>, 4> weights) {
-  for (std::int64_t index = 0; index < p.entries; ++index) {
-    const Entry entry = p.entry(index);
-    const BoundMask mask(p.options.mask, p.mask_sizes(index), p.where);
-    parallel_for(
-        p.options.threads, p.heads * entry.q_len, [&](std::int64_t task) {
-          const RowContext<T> row{
-              p, mask, entry, index, task / entry.q_len, task % entry.q_len};
-          row_weights(row, weights.at(index, row.head, row.query));
-        });
-  }
+void plain_weights(const Problem<T>& p, const PlainRow& row,
+                   RealOf<T>* weights) {
+  row_weights<T>(
+      {p, row.mask, p.entry(row.index), row.index, row.head, row.query},
+      weights);
 }
 
 template void plain_forward(const Problem<double>&, TensorView<double, 4>);
 template void plain_forward(const Problem<float>&, TensorView<float, 4>);
 template void plain_forward(const Problem<BFloat16>&, TensorView<BFloat16, 4>);
 template void plain_forward(const Problem<Float16>&, TensorView<Float16, 4>);
-template void plain_weights(const Problem<float>&, TensorView<float, 4>);
+template void plain_weights(const Problem<double>&, const PlainRow&, double*);
+template void plain_weights(const Problem<float>&, const PlainRow&, float*);
+template void plain_weights(const Problem<BFloat16>&, const PlainRow&, float*);
+template void plain_weights(const Problem<Float16>&, const PlainRow&, float*);
 
 }  // namespace regard::detail

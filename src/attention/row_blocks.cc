@@ -104,6 +104,12 @@ BlockMemory<T>::BlockMemory(const Problem<T>& p, int rows,
       pointer_bytes_(line_up(sizeof(bool*) * rows)) {}
 
 template <typename T>
+std::size_t BlockMemory<T>::bytes(std::size_t dense_parts) const {
+  return line_up(kernel_floats_ * sizeof(float)) + row_bytes_ + dense_bytes_ +
+         pointer_bytes_ * dense_parts;
+}
+
+template <typename T>
 AttentionBlock BlockMemory<T>::describe(const RowBlock& block,
                                         const BoundMask& mask,
                                         const TensorView<T, 4>& out) const {
@@ -111,17 +117,21 @@ AttentionBlock BlockMemory<T>::describe(const RowBlock& block,
   const auto& o = p.options;
   const Entry e = p.entry(block.index);
   const std::size_t kernel_bytes = line_up(kernel_floats_ * sizeof(float));
-  std::byte* memory = thread_scratch(kernel_bytes + row_bytes_ + dense_bytes_ +
-                                     pointer_bytes_ * mask.dense().size());
+  std::byte* memory = thread_scratch(bytes(mask.dense().size()));
   auto* const scratch = reinterpret_cast<float*>(memory);
   auto* const rows = reinterpret_cast<AttentionRow*>(memory + kernel_bytes);
   memory += kernel_bytes + row_bytes_;
   auto* const dense = reinterpret_cast<AttentionDense*>(memory);
   memory += dense_bytes_;
 
-  const auto query_of = [&](int i) { return (block.first + i) / p.group; };
+  const auto query_of = [&](int i) {
+    return block.rows != nullptr ? block.rows[i].query
+                                 : (block.first + i) / p.group;
+  };
   const auto head_of = [&](int i) {
-    return block.kv_head * p.group + (block.first + i) % p.group;
+    return block.rows != nullptr
+               ? block.rows[i].head
+               : block.kv_head * p.group + (block.first + i) % p.group;
   };
   for (int i = 0; i < block.count; ++i) {
     const std::int64_t query = query_of(i), head = head_of(i);

@@ -13,10 +13,17 @@ namespace regard::detail {
 // batch entry and key-value head. Row r is query r / group of head kv_head *
 // group + r % group, so the heads of a group share every key that is loaded.
 struct RowBlock {
+  struct Row {
+    std::int64_t head, query;
+  };
+
   std::int64_t index;  // of the entry
   std::int64_t kv_head;
   std::int64_t first;
   int count;
+  // If given, the rows themselves, [count], instead of first and the rule
+  // above.
+  const Row* rows = nullptr;
 };
 
 // How the rows of a problem are cut into blocks. The cut changes no bit of the
@@ -50,6 +57,9 @@ template <typename T>
 class BlockMemory {
  public:
   BlockMemory(const Problem<T>& problem, int rows, std::size_t dense_parts);
+
+  // Of scratch, a thread.
+  std::size_t bytes(std::size_t dense_parts) const;
 
   // Describes `block` to the kernel. What it points to lives in the calling
   // thread's scratch, until that is asked for again.

@@ -19,7 +19,16 @@ void attention_weights(TensorView<const float, 4> q,
       where, "weights must be [batch, heads, q_len, kv_len]; weights is ",
       to_string(weights.shape()), ", q is ", to_string(q.shape()), ", k is ",
       to_string(k.shape()));
-  detail::plain_weights(problem, weights);
+  for (std::int64_t b = 0; b < problem.entries; ++b) {
+    const BoundMask mask(options.mask, problem.mask_sizes(b), where);
+    parallel_for(options.threads, problem.heads * q.extent(2),
+                 [&](std::int64_t task) {
+                   const std::int64_t head = task / q.extent(2);
+                   const std::int64_t query = task % q.extent(2);
+                   detail::plain_weights(problem, {mask, b, head, query},
+                                         weights.at(b, head, query));
+                 });
+  }
 }
 
 }  // namespace regard

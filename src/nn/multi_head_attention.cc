@@ -1,0 +1,331 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "regard/nn/multi_head_attention.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <utility>
+#include <vector>
+
+#include "nn/appended_key.h"
+#include "nn/parameters.h"
+#include "nn/products.h"
+#include "regard/attention/weights.h"
+#include "regard/core/aligned_buffer.h"
+#include "regard/core/error.h"
+
+namespace regard::nn {
+namespace {
+
+constexpr const char* kForward = "MultiHeadAttention::forward";
+
+// [batch, len, width] of its own memory, not initialised. Rows start on cache
+// lines, an odd number of them apart: at a power of two, the rows of a head
+// would share a few sets of the cache.
+class Activation {
+ public:
+  Activation(std::int64_t batch, std::int64_t len, std::int64_t width) {
+    constexpr std::int64_t kLine = 16;
+    const std::int64_t stride = ((width + kLine - 1) / kLine | 1) * kLine;
+    const std::int64_t count = element_count(std::array{batch, len, stride});
+    // An empty view still needs data, or it would mean "not passed".
+    memory_ = AlignedBuffer(static_cast<std::size_t>(std::max(count, kLine)) *
+                            sizeof(float));
+    view_ = {reinterpret_cast<float*>(memory_.data()),
+             {batch, len, width},
+             {len * stride, stride, 1}};
+  }
+
+  TensorView<float, 3> rows() const { return view_; }
+  // The same as [batch, heads, len, width / heads].
+  TensorView<float, 4> heads(std::int64_t heads) const {
+    const std::int64_t dim = view_.extent(2) / heads;
+    return {view_.data(),
+            {view_.extent(0), heads, view_.extent(1), dim},
+            {view_.stride(0), dim, view_.stride(1), 1}};
+  }
+
+ private:
+  AlignedBuffer memory_;
+  TensorView<float, 3> view_;
+};
+
+struct Inputs {
+  TensorView<const float, 3> query, key, value;
+
+  std::int64_t batch() const { return query.extent(0); }
+  std::int64_t q_len() const { return query.extent(1); }
+  std::int64_t kv_len() const { return key.extent(1); }
+};
+
+// What forward makes on its way, and what a backward pass needs of it.
+struct Activations {
+  Activations(const Inputs& in, const detail::Widths& widths,
+              std::int64_t heads)
+      : q(in.batch(), in.q_len(), widths.q),
+        k(in.batch(), in.kv_len(), widths.k),
+        v(in.batch(), in.kv_len(), widths.v),
+        attended(in.batch(), in.q_len(), widths.attended),
+        log_sum_exp(in.batch(), heads, in.q_len()),
+        appended_weight(in.batch(), heads, in.q_len()) {}
+
+  Activation q, k, v;
+  Activation attended;
+  Activation log_sum_exp;      // [batch, heads, q_len]
+  Activation appended_weight;  // [batch, heads, q_len], of bias_k
+};
+
+void check_inputs(const MultiHeadAttentionConfig& c, const Inputs& in) {
+  require(in.query.extent(2) == c.model_dim, kForward,
+          "query must be [batch, q_len, ", c.model_dim, "]; it is ",
+          to_string(in.query.shape()));
+  require(in.key.extent(2) == c.key_dim && in.key.extent(0) == in.batch(),
+          kForward, "key must be [", in.batch(), ", kv_len, ", c.key_dim,
+          "], with the query's batch; it is ", to_string(in.key.shape()));
+  require(in.value.extent(2) == c.value_dim &&
+              in.value.extent(0) == in.batch() &&
+              in.value.extent(1) == in.kv_len(),
+          kForward, "value must be [", in.batch(), ", ", in.kv_len(), ", ",
+          c.value_dim, "], with the key's batch and length; it is ",
+          to_string(in.value.shape()));
+}
+
+void check_outputs(const MultiHeadAttentionConfig& c, const Inputs& in,
+                   std::int64_t all_keys, const TensorView<float, 3>& out,
+                   const MultiHeadAttentionOptions& options) {
+  require(out.shape() == in.query.shape(), kForward,
+          "out must have the query's shape; out is ", to_string(out.shape()),
+          ", query is ", to_string(in.query.shape()));
+  const std::array per_head{in.batch(), c.heads, in.q_len(), all_keys};
+  require(options.weights.is_null() || options.weights.shape() == per_head,
+          kForward, "weights must be ", to_string(per_head),
+          ", [batch, heads, q_len, all_keys]; they are ",
+          to_string(options.weights.shape()));
+  const std::array average{in.batch(), in.q_len(), all_keys};
+  require(options.average_weights.is_null() ||
+              options.average_weights.shape() == average,
+          kForward, "average_weights must be ", to_string(average),
+          ", [batch, q_len, all_keys]; they are ",
+          to_string(options.average_weights.shape()));
+}
+
+std::span<const float> values_of(const StateDict& parameters,
+                                 const char* name) {
+  const auto found = parameters.find(name);
+  if (found == parameters.end()) return {};
+  return found->second.values<float>();
+}
+
+// A weight that has its own tensor, or some rows of the fused one.
+TensorView<const float, 2> weight_rows(const StateDict& parameters,
+                                       const char* name, std::int64_t begin,
+                                       std::int64_t rows) {
+  const auto found = parameters.find(name);
+  if (found != parameters.end()) return found->second.view<float, 2>();
+  const auto fused = parameters.at("in_proj_weight").view<float, 2>();
+  return {fused.at(begin), {rows, fused.extent(1)}};
+}
+
+AttentionOptions attention_options(const MultiHeadAttentionConfig& c,
+                                   const StateDict& parameters,
+                                   std::span<const float> zeros,
+                                   const MultiHeadAttentionOptions& options) {
+  AttentionOptions o;
+  o.mask = options.mask;
+  o.score = c.score;
+  o.scale = c.scale;
+  o.head_scales = values_of(parameters, "cosine_scale");
+  o.bias = options.bias;
+  o.alibi_slopes = options.alibi_slopes;
+  o.softcap = options.softcap;
+  // A key of zeros has score 0 and adds nothing to the output: a sink of 0.
+  if (c.add_zero_attn) o.sinks = zeros;
+  if (options.mode == Mode::kTraining) {
+    o.dropout = {c.dropout, options.dropout_seed};
+  }
+  o.threads = options.threads;
+  return o;
+}
+
+TensorView<const float, 2> per_kv_head(std::span<const float> values,
+                                       std::int64_t kv_heads) {
+  return {values.data(),
+          {kv_heads, static_cast<std::int64_t>(values.size()) / kv_heads}};
+}
+
+// The key of bias_k and bias_v joins the attention over the keys passed in.
+void merge_appended_key(const MultiHeadAttentionConfig& c,
+                        const StateDict& parameters, const Activations& acts,
+                        const AttentionOptions& attention) {
+  const float usual_scale =
+      c.score == Score::kCosine
+          ? 1.0f
+          : 1.0f / std::sqrt(static_cast<float>(c.head_dim));
+  detail::append_key(
+      {.q = acts.q.heads(c.heads),
+       .key = per_kv_head(values_of(parameters, "bias_k"), c.kv_heads),
+       .value = per_kv_head(values_of(parameters, "bias_v"), c.kv_heads),
+       .index = acts.k.rows().extent(1),
+       .score = c.score,
+       .scale = c.scale.value_or(usual_scale),
+       .head_scales = attention.head_scales,
+       .softcap = attention.softcap,
+       .dropout = attention.dropout},
+      acts.attended.heads(c.heads), acts.log_sum_exp.rows(),
+      acts.appended_weight.rows(), attention.threads);
+}
+
+// The columns of the appended keys, and room made for them in the others.
+void finish_weights(const MultiHeadAttentionConfig& c, const Activations& acts,
+                    std::int64_t kv_len, TensorView<float, 4> weights,
+                    Threads threads) {
+  if (!c.bias_kv && !c.add_zero_attn) return;
+  const TensorView<float, 3> lse = acts.log_sum_exp.rows();
+  const TensorView<float, 3> appended = acts.appended_weight.rows();
+  parallel_for(threads, weights.extent(0) * c.heads, [&](std::int64_t task) {
+    const std::int64_t b = task / c.heads;
+    const std::int64_t h = task % c.heads;
+    for (std::int64_t i = 0; i < weights.extent(2); ++i) {
+      float* row = weights.at(b, h, i);
+      if (c.bias_kv) {
+        const float rest = 1.0f - appended(b, h, i);
+        for (std::int64_t j = 0; j < kv_len; ++j) row[j] *= rest;
+        row[kv_len] = appended(b, h, i);
+      }
+      if (c.add_zero_attn) {
+        row[weights.extent(3) - 1] =
+            static_cast<float>(std::exp(-double{lse(b, h, i)}));
+      }
+    }
+  });
+}
+
+void average(TensorView<const float, 4> weights, TensorView<float, 3> out,
+             Threads threads) {
+  const std::int64_t heads = weights.extent(1);
+  const std::int64_t q_len = weights.extent(2);
+  parallel_for(threads, weights.extent(0) * q_len, [&](std::int64_t task) {
+    const std::int64_t b = task / q_len;
+    const std::int64_t i = task % q_len;
+    float* const mean = out.at(b, i);
+    for (std::int64_t j = 0; j < out.extent(2); ++j) {
+      float sum = 0.0f;
+      for (std::int64_t h = 0; h < heads; ++h) sum += weights(b, h, i, j);
+      mean[j] = sum / static_cast<float>(heads);
+    }
+  });
+}
+
+// Both forms of the weights that were asked for.
+void write_weights(const MultiHeadAttentionConfig& c, const Activations& acts,
+                   std::int64_t all_keys, const AttentionOptions& attention,
+                   const MultiHeadAttentionOptions& options) {
+  TensorView<float, 4> weights = options.weights;
+  if (weights.is_null() && options.average_weights.is_null()) return;
+  const TensorView<float, 4> q = acts.q.heads(c.heads);
+  const TensorView<float, 4> k = acts.k.heads(c.kv_heads);
+  AlignedBuffer memory;
+  if (weights.is_null()) {
+    const std::array shape{q.extent(0), c.heads, q.extent(2), all_keys};
+    memory = AlignedBuffer(static_cast<std::size_t>(element_count(shape)) *
+                           sizeof(float));
+    weights = {reinterpret_cast<float*>(memory.data()), shape};
+  }
+  const TensorView<float, 4> of_keys{
+      weights.data(),
+      {weights.extent(0), weights.extent(1), weights.extent(2), k.extent(2)},
+      weights.strides()};
+  attention_weights(q, k, of_keys, attention);
+  finish_weights(c, acts, k.extent(2), weights, options.threads);
+  if (!options.average_weights.is_null()) {
+    average(weights, options.average_weights, options.threads);
+  }
+}
+
+TensorView<const float, 3> batched(TensorView<const float, 2> view) {
+  return {
+      view.data(), {1, view.extent(0), view.extent(1)}, {0, view.stride(0), 1}};
+}
+
+}  // namespace
+
+MultiHeadAttention::MultiHeadAttention(const MultiHeadAttentionConfig& config,
+                                       std::uint64_t seed)
+    : config_(detail::resolved(config)),
+      parameters_(detail::initial_parameters(config_, seed)) {
+  pack();
+}
+
+MultiHeadAttention::MultiHeadAttention(const MultiHeadAttentionConfig& config,
+                                       StateDict parameters)
+    : config_(detail::resolved(config)), parameters_(std::move(parameters)) {
+  detail::check_parameters(config_, parameters_);
+  pack();
+}
+
+void MultiHeadAttention::pack() {
+  const detail::Widths w(config_);
+  packed_q_ =
+      detail::packed_weight(weight_rows(parameters_, "q_proj_weight", 0, w.q));
+  packed_k_ = detail::packed_weight(
+      weight_rows(parameters_, "k_proj_weight", w.q, w.k));
+  packed_v_ = detail::packed_weight(
+      weight_rows(parameters_, "v_proj_weight", w.q + w.k, w.v));
+  packed_out_ =
+      detail::packed_weight(parameters_.at("out_proj.weight").view<float, 2>());
+}
+
+void MultiHeadAttention::forward(
+    TensorView<const float, 3> query, TensorView<const float, 3> key,
+    TensorView<const float, 3> value, TensorView<float, 3> out,
+    const MultiHeadAttentionOptions& options) const {
+  const Inputs in{query, key, value};
+  check_inputs(config_, in);
+  const std::int64_t all_keys = in.kv_len() + appended_keys();
+  check_outputs(config_, in, all_keys, out, options);
+  const detail::Widths w(config_);
+  const Activations acts(in, w, config_.heads);
+
+  // 1. Q, K and V, row by row: the heads are slices of the rows.
+  const std::span<const float> in_bias = values_of(parameters_, "in_proj_bias");
+  const auto bias_at = [&](std::int64_t begin) {
+    return in_bias.empty() ? nullptr : in_bias.data() + begin;
+  };
+  const std::array products{
+      detail::Product{in.query, &packed_q_, bias_at(0), acts.q.rows()},
+      detail::Product{in.key, &packed_k_, bias_at(w.q), acts.k.rows()},
+      detail::Product{in.value, &packed_v_, bias_at(w.q + w.k), acts.v.rows()}};
+  detail::multiply(products, options.threads);
+
+  // 2. The heads' attention, back into rows.
+  const std::vector<float> zeros(static_cast<std::size_t>(config_.heads));
+  AttentionOptions attention =
+      attention_options(config_, parameters_, zeros, options);
+  if (appended_keys() > 0) attention.log_sum_exp = acts.log_sum_exp.rows();
+  attention_forward(acts.q.heads(config_.heads), acts.k.heads(config_.kv_heads),
+                    acts.v.heads(config_.kv_heads),
+                    acts.attended.heads(config_.heads), attention);
+  attention.log_sum_exp = {};
+  if (config_.bias_kv) {
+    merge_appended_key(config_, parameters_, acts, attention);
+  }
+  write_weights(config_, acts, all_keys, attention, options);
+
+  // 3. The output projection.
+  const std::span<const float> out_bias =
+      values_of(parameters_, "out_proj.bias");
+  const std::array last{detail::Product{acts.attended.rows(), &packed_out_,
+                                        out_bias.data(), out}};
+  detail::multiply(last, options.threads);
+}
+
+void MultiHeadAttention::forward(
+    TensorView<const float, 2> query, TensorView<const float, 2> key,
+    TensorView<const float, 2> value, TensorView<float, 2> out,
+    const MultiHeadAttentionOptions& options) const {
+  const TensorView<float, 3> batched_out{
+      out.data(), {1, out.extent(0), out.extent(1)}, {0, out.stride(0), 1}};
+  forward(batched(query), batched(key), batched(value), batched_out, options);
+}
+
+}  // namespace regard::nn

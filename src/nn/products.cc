@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "nn/products.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "kernels/gemm.h"
+
+namespace regard::nn::detail {
+namespace {
+
+// So many rows of the input stay in the L2 cache while all panels of the weight
+// pass over them.
+constexpr std::int64_t kBlockRows = 128;
+// Below so many multiply-adds another thread costs more than it brings.
+constexpr std::int64_t kWorthAThread = 1 << 20;
+
+// How one product is cut: batch entries (joined into one if their rows follow
+// each other), then rows, then columns.
+struct Cut {
+  std::int64_t entries = 0, rows = 0;
+  std::int64_t block_rows = 0, block_columns = 0;
+  std::int64_t row_blocks = 0, column_blocks = 0;
+
+  std::int64_t tasks() const { return entries * row_blocks * column_blocks; }
+};
+
+std::int64_t blocks_of(std::int64_t size, std::int64_t block) {
+  return (size + block - 1) / block;
+}
+
+template <typename T>
+bool rows_follow(const TensorView<T, 3>& view) {
+  return view.extent(0) == 1 ||
+         view.stride(0) == view.extent(1) * view.stride(1);
+}
+
+Cut cut(const Product& product, int threads) {
+  Cut c;
+  const std::int64_t columns = product.output.extent(2);
+  c.entries = product.output.extent(0);
+  c.rows = product.output.extent(1);
+  if (rows_follow(product.input) && rows_follow(product.output)) {
+    c.rows *= c.entries;
+    c.entries = 1;
+  }
+  if (c.entries == 0 || c.rows == 0 || columns == 0) return {};
+  // Blocks of equal size, so that no thread is left with a rest.
+  c.row_blocks = blocks_of(c.rows, kBlockRows);
+  c.block_rows =
+      blocks_of(blocks_of(c.rows, c.row_blocks), kernels::kTileRows) *
+      kernels::kTileRows;
+  c.row_blocks = blocks_of(c.rows, c.block_rows);
+  // Few rows leave threads without work: cut the columns too, between panels.
+  const std::int64_t panels = blocks_of(columns, kernels::kPanelColumns);
+  const std::int64_t wanted =
+      threads == 1 ? 1 : blocks_of(3 * threads, c.entries * c.row_blocks);
+  const std::int64_t block_panels = blocks_of(panels, std::min(wanted, panels));
+  c.block_columns = block_panels * kernels::kPanelColumns;
+  c.column_blocks = blocks_of(columns, c.block_columns);
+  return c;
+}
+
+void multiply_block(const Product& product, const Cut& c, std::int64_t task) {
+  const std::int64_t columns = product.output.extent(2);
+  const std::int64_t column = task % c.column_blocks * c.block_columns;
+  const std::int64_t row = task / c.column_blocks % c.row_blocks * c.block_rows;
+  const std::int64_t entry = task / c.column_blocks / c.row_blocks;
+  const std::int64_t in = product.input.extent(2);
+  kernels::gemm(
+      {.m = std::min(c.block_rows, c.rows - row),
+       .n = std::min(c.block_columns, columns - column),
+       .k = in,
+       .a = product.input.at(entry, row),
+       .a_stride = product.input.stride(1),
+       .b = product.packed->values<float>().data() + column * in,
+       .bias = product.bias == nullptr ? nullptr : product.bias + column,
+       .c = product.output.at(entry, row) + column,
+       .c_stride = product.output.stride(1)});
+}
+
+}  // namespace
+
+Tensor packed_weight(TensorView<const float, 2> weight) {
+  const std::int64_t out = weight.extent(0);
+  const std::int64_t in = weight.extent(1);
+  Tensor packed({kernels::packed_columns_size(in, out)});
+  kernels::pack_columns_transposed(weight.data(), weight.stride(0), in, out,
+                                   packed.values<float>().data());
+  return packed;
+}
+
+void multiply(std::span<const Product> products, Threads threads) {
+  std::int64_t work = 0;
+  for (const Product& p : products) work += p.output.size() * p.input.extent(2);
+  if (work < kWorthAThread) threads.count = 1;
+  const int count =
+      thread_count(threads, std::max<std::int64_t>(1, work / kWorthAThread));
+  std::vector<Cut> cuts;
+  std::int64_t tasks = 0;
+  for (const Product& p : products) {
+    cuts.push_back(cut(p, count));
+    tasks += cuts.back().tasks();
+  }
+  parallel_for(threads, tasks, [&](std::int64_t task) {
+    std::size_t i = 0;
+    for (; task >= cuts[i].tasks(); ++i) task -= cuts[i].tasks();
+    multiply_block(products[i], cuts[i], task);
+  });
+}
+
+}  // namespace regard::nn::detail

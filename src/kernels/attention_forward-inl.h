@@ -278,42 +278,25 @@ class ForwardPass {
         const int tile = r / kTileRows;
         const auto [from, to] = scores_.tile_keys(tile);
         if (from >= to) continue;
-        const float* w = scores_.scores() + from * kGroupRows + r;
-        const float* v = scores_.values() + from * scores_.value_step() + c;
-        float* at = out + r * columns + c;
+        const ValueProduct product{
+            .weights = scores_.scores() + from * kGroupRows + r,
+            .v = scores_.values() + from * scores_.value_step() + c,
+            .v_stride = scores_.value_step(),
+            .inner = to - from,
+            .out = out + r * columns + c,
+            .out_stride = columns,
+            .from_zero = !started[tile]};
         const int count = std::min(kTileRows, rows - r);
         if (careful_) {
-          add_values_carefully(count, vecs, w, v, to - from, at,
-                               !started[tile]);
+          value_some_carefully<Weights::kInnerMajor>(count, vecs, product);
         } else {
-          value_some(vecs, count, w, v, scores_.value_step(), to - from, at,
-                     columns, !started[tile]);
+          value_some<Weights::kInnerMajor>(count, vecs, product);
         }
       }
     }
     for (int r = 0; r < rows; r += kTileRows) {
       const auto [from, to] = scores_.tile_keys(r / kTileRows);
       started[r / kTileRows] |= from < to;
-    }
-  }
-
-  HWY_NOINLINE void add_values_carefully(int rows, int vecs, const float* w,
-                                         const float* v, std::int64_t keys,
-                                         float* out, bool from_zero) const {
-    const Tag d;
-    for (int r = 0; r < rows; ++r) {
-      for (int j = 0; j < vecs; ++j) {
-        float* at = out + r * scores_.value_stride() + j * kVecLanes;
-        Vec sum = from_zero ? hn::Zero(d) : hn::Load(d, at);
-        for (std::int64_t i = 0; i < keys; ++i) {
-          const float weight = w[i * kGroupRows + r];
-          if (weight == 0) continue;
-          sum = hn::MulAdd(
-              hn::Set(d, weight),
-              hn::LoadU(d, v + i * scores_.value_step() + j * kVecLanes), sum);
-        }
-        hn::Store(sum, d, at);
-      }
     }
   }
 

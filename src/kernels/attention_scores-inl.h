@@ -30,15 +30,19 @@ struct Keys {
 
 class ScoreBlock {
  public:
-  HWY_INLINE explicit ScoreBlock(const AttentionBlock& block)
+  // `queries`: the rows already packed, [d_k][kGroupRows] a group; null packs
+  // them into the scratch.
+  HWY_INLINE explicit ScoreBlock(const AttentionBlock& block,
+                                 const float* queries = nullptr)
       : block_(block),
         groups_((block.row_count + kGroupRows - 1) / kGroupRows),
         memory_(block.scratch, block.row_count, block.keys.d_k, block.keys.d_v),
+        queries_(queries != nullptr ? queries : memory_.queries),
         begin_(INT64_MAX),
         end_(0) {
     for (int g = 0; g < groups_; ++g) {
       measure_group(g);
-      pack_queries(g);
+      if (queries == nullptr) pack_queries(g);
       begin_ = std::min(begin_, info_[g].any.begin);
       end_ = std::max(end_, info_[g].any.end);
     }
@@ -70,6 +74,14 @@ class ScoreBlock {
     }
   }
 
+  // The same with keys that the caller has packed.
+  HWY_INLINE void borrow_keys(std::int64_t begin, std::int64_t end,
+                              const float* keys, std::int64_t step) {
+    block_keys_ = {begin, end};
+    key_rows_ = keys;
+    key_step_ = step;
+  }
+
   // Scores group g; false if it sees none of the keys. What follows tells of
   // the last call.
   HWY_INLINE bool compute(int g) {
@@ -83,18 +95,20 @@ class ScoreBlock {
     if (dense && !load_dense()) return false;
     const bool modified =
         block_.has_bias || block_.has_alibi || block_.softcap != 0;
-    const float* q = memory_.queries + g * block_.keys.d_k * kGroupRows;
+    const float* q = queries(g);
     const Tag d;
     for (int j = 0; j < kGroupVecs; ++j) {
       hn::Store(hn::Set(d, -kInfinity), d, memory_.max + j * kVecLanes);
     }
     full = full && !dense;
+    const Product product{q, key_rows(), key_step_, block_.keys.d_k,
+                          memory_.scores};
     if (full) {
-      score_all(q, info.vecs);
+      score_all(product, info.vecs);
     } else {
-      score_visible(q, info);
+      score_visible(product, info);
     }
-    if (!full || modified) finish_scores(info, dense, full);
+    if (!full || modified) finish_scores(info, dense);
     return true;
   }
 
@@ -122,9 +136,16 @@ class ScoreBlock {
   }
   std::int64_t key_step() const { return key_step_; }
   const float* queries(int g) const {
-    return memory_.queries + g * block_.keys.d_k * kGroupRows;
+    return queries_ + g * block_.keys.d_k * kGroupRows;
   }
-  float* spare() const { return memory_.modifier; }
+
+  // out[key][row] <- rows . values for the pairs of compute() that may be
+  // visible, with `rows` packed like queries: the product that the backward
+  // pass needs beside the scores.
+  HWY_INLINE void multiply(const float* rows, const float* values,
+                           std::int64_t step, std::int64_t depth, float* out) {
+    score_visible({rows, values, step, depth, out}, info_[group_]);
+  }
 
  private:
   struct GroupInfo {
@@ -279,26 +300,33 @@ class ScoreBlock {
     }
   }
 
-  HWY_INLINE void score_all(const float* q, int vecs) {
+  struct Product {
+    const float* rows;  // [depth][kGroupRows]
+    const float* keys;  // of first_key() on
+    std::int64_t step;  // between keys
+    std::int64_t depth;
+    float* out;  // [key][kGroupRows]
+  };
+
+  HWY_INLINE void score_all(const Product& p, int vecs) {
     const std::int64_t n = keys_.end - keys_.begin;
-    const float* k = key_rows();
-    float* s = memory_.scores;
+    const float* k = p.keys;
+    float* s = p.out;
     std::int64_t i = 0;
     for (; i + kTileKeys <= n; i += kTileKeys) {
-      score_keys<kTileKeys>(q, k, key_step_, block_.keys.d_k, s, memory_.max,
-                            vecs);
-      k += kTileKeys * key_step_;
+      score_keys<kTileKeys>(p.rows, k, p.step, p.depth, s, memory_.max, vecs);
+      k += kTileKeys * p.step;
       s += kTileKeys * kGroupRows;
     }
     if (i < n) {
-      score_some(static_cast<int>(n - i), q, k, key_step_, block_.keys.d_k, s,
+      score_some(static_cast<int>(n - i), p.rows, k, p.step, p.depth, s,
                  memory_.max, vecs);
     }
   }
 
   // Only the vectors of rows that see a key of the tile. The maxima are not
   // those of visible keys: finish_scores takes them anew.
-  HWY_INLINE void score_visible(const float* q, const GroupInfo& info) {
+  HWY_INLINE void score_visible(const Product& p, const GroupInfo& info) {
     HWY_ALIGN float unused[kGroupRows] = {};
     const std::int64_t n = keys_.end - keys_.begin;
     for (std::int64_t i = 0; i < n; i += kTileKeys) {
@@ -312,15 +340,14 @@ class ScoreBlock {
       while (from < to && !sees(from)) ++from;
       while (from < to && !sees(to - 1)) --to;
       if (from == to) continue;
-      score_some(count, q + from * kVecLanes, key_rows() + i * key_step_,
-                 key_step_, block_.keys.d_k,
-                 memory_.scores + i * kGroupRows + from * kVecLanes, unused,
+      score_some(count, p.rows + from * kVecLanes, p.keys + i * p.step, p.step,
+                 p.depth, p.out + i * kGroupRows + from * kVecLanes, unused,
                  to - from);
     }
   }
 
   // Bias, ALiBi, softcap and the mask, in this order; then the maxima.
-  HWY_INLINE void finish_scores(const GroupInfo& info, bool dense, bool full) {
+  HWY_INLINE void finish_scores(const GroupInfo& info, bool dense) {
     const Tag d;
     const hn::RebindToUnsigned<Tag> du;
     const bool bias_tile = block_.has_bias && load_bias();
@@ -384,7 +411,6 @@ class ScoreBlock {
       }
       hn::Store(max, d, memory_.max + j * kVecLanes);
     }
-    (void)full;
   }
 
   // modifier [key][row] <- the bias of the block's keys; false when a row has
@@ -473,6 +499,7 @@ class ScoreBlock {
   const AttentionBlock& block_;
   const int groups_;
   const AttentionScratch memory_;
+  const float* const queries_;
   GroupInfo info_[kMaxRows / kGroupRows];
   std::int64_t begin_, end_;
 

@@ -9,6 +9,7 @@
 #endif
 
 #include <cstdint>
+#include <type_traits>
 
 #include "hwy/cache_control.h"
 #include "hwy/highway.h"
@@ -136,14 +137,20 @@ HWY_INLINE void score_some(int keys, const float* q, const float* k,
   }
 }
 
-// out[row][column] += sum over keys of weights[key][row] * v[key][column], one
-// FMA chain each that goes on from out, or from zero.
-//   weights rows kGroupRows apart; kColumns vectors of columns
-template <int kRows, int kColumns>
+// How a tile of weights lies: [inner][row] as the scores do, or [row][inner].
+// Either way kGroupRows apart.
+enum class Weights { kInnerMajor, kRowMajor };
+
+// out[row][column] += sum over inner of weight(row, inner) * v[inner][column],
+// one FMA chain each that goes on from out, or from zero. kColumns counts
+// vectors.
+template <int kRows, int kColumns, Weights kLayout>
 HWY_INLINE void value_tile(const float* HWY_RESTRICT weights,
                            const float* HWY_RESTRICT v, std::int64_t v_stride,
-                           std::int64_t keys, float* HWY_RESTRICT out,
+                           std::int64_t inner, float* HWY_RESTRICT out,
                            std::int64_t out_stride, bool from_zero) {
+  constexpr int kRowStep = kLayout == Weights::kInnerMajor ? 1 : kGroupRows;
+  constexpr int kInnerStep = kLayout == Weights::kInnerMajor ? kGroupRows : 1;
   const Tag d;
   Vec sum[kRows][kColumns];
   HWY_UNROLL(6)
@@ -154,7 +161,7 @@ HWY_INLINE void value_tile(const float* HWY_RESTRICT weights,
                             : hn::Load(d, out + i * out_stride + j * kVecLanes);
     }
   }
-  const auto step = [&](const float* p, const float* value) HWY_ATTR {
+  const auto step = [&](const float* w, const float* value) HWY_ATTR {
     Vec column[kColumns];
     HWY_UNROLL(4)
     for (int j = 0; j < kColumns; ++j) {
@@ -162,26 +169,26 @@ HWY_INLINE void value_tile(const float* HWY_RESTRICT weights,
     }
     HWY_UNROLL(6)
     for (int i = 0; i < kRows; ++i) {
-      const Vec weight = hn::Set(d, p[i]);
+      const Vec weight = hn::Set(d, w[i * kRowStep]);
       HWY_UNROLL(4)
       for (int j = 0; j < kColumns; ++j) {
         sum[i][j] = hn::MulAdd(weight, column[j], sum[i][j]);
       }
     }
   };
-  std::int64_t key = 0;
-  for (; key + 2 <= keys; key += 2) {
+  std::int64_t n = 0;
+  for (; n + 2 <= inner; n += 2) {
     step(weights, v);
-    step(weights + kGroupRows, v + v_stride);
+    step(weights + kInnerStep, v + v_stride);
     HWY_UNROLL(4)
     for (int j = 0; j < kColumns * kVecLanes; j += 16) {
       hwy::Prefetch(v + 8 * v_stride + j);
       hwy::Prefetch(v + 9 * v_stride + j);
     }
-    weights += 2 * kGroupRows;
+    weights += 2 * kInnerStep;
     v += 2 * v_stride;
   }
-  if (key < keys) step(weights, v);
+  if (n < inner) step(weights, v);
   HWY_UNROLL(6)
   for (int i = 0; i < kRows; ++i) {
     HWY_UNROLL(4)
@@ -191,53 +198,75 @@ HWY_INLINE void value_tile(const float* HWY_RESTRICT weights,
   }
 }
 
-template <int kColumns>
-HWY_NOINLINE void value_rows(int rows, const float* weights, const float* v,
-                             std::int64_t v_stride, std::int64_t keys,
-                             float* out, std::int64_t out_stride,
-                             bool from_zero) {
+// The arguments of value_tile but for the tile's size.
+struct ValueProduct {
+  const float* weights;
+  const float* v;
+  std::int64_t v_stride;
+  std::int64_t inner;
+  float* out;
+  std::int64_t out_stride;
+  bool from_zero;
+};
+
+template <Weights kLayout, int kColumns>
+HWY_NOINLINE void value_rows(int rows, const ValueProduct& p) {
+  const auto run = [&](auto count) HWY_ATTR {
+    value_tile<decltype(count)::value, kColumns, kLayout>(
+        p.weights, p.v, p.v_stride, p.inner, p.out, p.out_stride, p.from_zero);
+  };
   switch (rows) {
     case 6:
-      return value_tile<6, kColumns>(weights, v, v_stride, keys, out,
-                                     out_stride, from_zero);
+      return run(std::integral_constant<int, 6>());
     case 5:
-      return value_tile<5, kColumns>(weights, v, v_stride, keys, out,
-                                     out_stride, from_zero);
+      return run(std::integral_constant<int, 5>());
     case 4:
-      return value_tile<4, kColumns>(weights, v, v_stride, keys, out,
-                                     out_stride, from_zero);
+      return run(std::integral_constant<int, 4>());
     case 3:
-      return value_tile<3, kColumns>(weights, v, v_stride, keys, out,
-                                     out_stride, from_zero);
+      return run(std::integral_constant<int, 3>());
     case 2:
-      return value_tile<2, kColumns>(weights, v, v_stride, keys, out,
-                                     out_stride, from_zero);
+      return run(std::integral_constant<int, 2>());
     default:
-      return value_tile<1, kColumns>(weights, v, v_stride, keys, out,
-                                     out_stride, from_zero);
+      return run(std::integral_constant<int, 1>());
   }
 }
 
-// `columns` vectors of columns, 1 .. kTileColumns.
-HWY_INLINE void value_some(int columns, int rows, const float* weights,
-                           const float* v, std::int64_t v_stride,
-                           std::int64_t keys, float* out,
-                           std::int64_t out_stride, bool from_zero) {
+// 1 .. kTileRows rows, 1 .. kTileColumns vectors of columns.
+template <Weights kLayout>
+HWY_INLINE void value_some(int rows, int columns, const ValueProduct& p) {
   switch (columns) {
     case 4:
-      return value_rows<kTileColumns>(rows, weights, v, v_stride, keys, out,
-                                      out_stride, from_zero);
+      return value_rows<kLayout, kTileColumns>(rows, p);
     case 3:
-      return value_rows < 3 <= kTileColumns
-                 ? 3
-                 : 1 > (rows, weights, v, v_stride, keys, out, out_stride,
-                        from_zero);
+      return value_rows < kLayout, kTileColumns < 3 ? 1 : 3 > (rows, p);
     case 2:
-      return value_rows<2>(rows, weights, v, v_stride, keys, out, out_stride,
-                           from_zero);
+      return value_rows<kLayout, 2>(rows, p);
     default:
-      return value_rows<1>(rows, weights, v, v_stride, keys, out, out_stride,
-                           from_zero);
+      return value_rows<kLayout, 1>(rows, p);
+  }
+}
+
+// The same for any size, but a weight of zero multiplies nothing: an infinite
+// or NaN value then reaches only the rows that give it weight.
+template <Weights kLayout>
+HWY_NOINLINE void value_some_carefully(int rows, int columns,
+                                       const ValueProduct& p) {
+  constexpr int kRowStep = kLayout == Weights::kInnerMajor ? 1 : kGroupRows;
+  constexpr int kInnerStep = kLayout == Weights::kInnerMajor ? kGroupRows : 1;
+  const Tag d;
+  for (int i = 0; i < rows; ++i) {
+    for (int j = 0; j < columns; ++j) {
+      float* const at = p.out + i * p.out_stride + j * kVecLanes;
+      Vec sum = p.from_zero ? hn::Zero(d) : hn::Load(d, at);
+      for (std::int64_t n = 0; n < p.inner; ++n) {
+        const float weight = p.weights[i * kRowStep + n * kInnerStep];
+        if (weight == 0) continue;
+        sum =
+            hn::MulAdd(hn::Set(d, weight),
+                       hn::LoadU(d, p.v + n * p.v_stride + j * kVecLanes), sum);
+      }
+      hn::Store(sum, d, at);
+    }
   }
 }
 

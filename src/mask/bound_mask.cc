@@ -79,6 +79,11 @@ BoundMask::BoundMask(const Mask& mask, const MaskSizes& sizes,
 }
 
 void BoundMask::add(const Mask::Part& part, const char* where) {
+  require(sizes_.only_batch < 0 ||
+              std::holds_alternative<BandPart>(part.what) ||
+              std::holds_alternative<LengthsPart>(part.what),
+          where,
+          "mask keep, drop and documents cannot be used with packed sequences");
   Rule rule{.part = &part};
   if (const auto* band = std::get_if<BandPart>(&part.what)) {
     require(band->shown >= 0, where,

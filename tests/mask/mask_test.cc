@@ -215,6 +215,19 @@ TEST(MaskRefuses, DocumentsWhoseKeysDoNotStandTogether) {
             "belongs to a document that ended before it");
 }
 
+TEST(MaskRefuses, DenseAndDocumentPartsOfPackedSequences) {
+  const char* text =
+      "caller: mask keep, drop and documents cannot be used with packed "
+      "sequences";
+  const DenseBools one({1, 1, 1, 1});
+  const std::vector<std::int32_t> ids{1, 1};
+  const MaskSizes sizes{1, 1, 2, 2, /*only_batch=*/0};
+  EXPECT_EQ(refusal(mask::keep(one.view()), sizes), text);
+  EXPECT_EQ(refusal(mask::causal() & mask::drop(one.view()), sizes), text);
+  EXPECT_EQ(refusal(mask::documents(ids), sizes), text);
+  EXPECT_EQ(refusal(mask::causal() & mask::lengths({1}), sizes), "none");
+}
+
 TEST(MaskRefuses, ANegativePrefix) {
   EXPECT_EQ(refusal(mask::prefix(-1), {1, 1, 5, 5}),
             "caller: the prefix of a mask must not be negative; it is -1");

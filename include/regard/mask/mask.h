@@ -104,7 +104,8 @@ struct MaskSizes {
   std::int64_t kv_len = 0;
   // In a packed call the lengths of every sequence are its own, so the mask is
   // bound once for each: batch counts all sequences, and only this entry is
-  // checked and may be asked about. Negative: every entry.
+  // checked and may be asked about; dense and document parts, which have one
+  // size for all, are refused. Negative: every entry.
   std::int64_t only_batch = -1;
 };
 

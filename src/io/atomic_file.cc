@@ -43,11 +43,8 @@ fs::path temporary_name(const fs::path& folder) {
 
 AtomicFile::AtomicFile(const fs::path& path, const char* where)
     : path_(path), target_(path), where_(where) {
-  std::error_code error;
-  if (fs::is_symlink(fs::symlink_status(path, error))) {
-    target_ = fs::weakly_canonical(path, error);
-    if (error) fail(error.value());
-  }
+  if (path.empty()) fail(ENOENT);
+  follow_links();
   struct stat status = {};
   const bool exists = ::stat(target_.c_str(), &status) == 0;
   if (exists && S_ISDIR(status.st_mode)) fail(EISDIR);
@@ -64,6 +61,18 @@ AtomicFile::AtomicFile(const fs::path& path, const char* where)
 AtomicFile::~AtomicFile() {
   if (file_ >= 0) ::close(file_);
   if (!temporary_.empty()) ::unlink(temporary_.c_str());
+}
+
+// By hand, because the last link may lead to a file that is not there yet.
+void AtomicFile::follow_links() {
+  constexpr int kMostLinks = 40;  // as the kernel has it
+  std::error_code error;
+  for (int i = 0; fs::is_symlink(fs::symlink_status(target_, error)); ++i) {
+    if (i == kMostLinks) fail(ELOOP);
+    const fs::path next = fs::read_symlink(target_, error);
+    if (error) fail(error.value());
+    target_ = folder_of(target_) / next;  // `next` alone where it is absolute
+  }
 }
 
 void AtomicFile::create() {

@@ -30,6 +30,7 @@ class AtomicFile {
   void commit();
 
  private:
+  void follow_links();
   void create();
   void sync_folder();
   [[noreturn]] void fail(int error) const;

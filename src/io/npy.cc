@@ -37,7 +37,7 @@ Layout layout_of(std::span<const std::byte> bytes, const std::string& where) {
     throw_parse_error(where.c_str(),
                       "a .npy file begins with the bytes \\x93NUMPY; this "
                       "begins with ",
-                      io::quoted(text.substr(0, kMagic.size())));
+                      io::in_quotes(text.substr(0, kMagic.size())));
   }
   const char* cut_off = "the file ends inside its header";
   if (bytes.size() < kMagic.size() + 2) {

@@ -73,7 +73,8 @@ class HeaderParser {
   }
 
   void expect(char wanted) {
-    if (!accept(wanted)) fail(std::string("expected ") + quoted({&wanted, 1}));
+    if (!accept(wanted))
+      fail(std::string("expected ") + in_quotes({&wanted, 1}));
   }
 
   bool accept_word(std::string_view word) {
@@ -108,7 +109,7 @@ class HeaderParser {
       if (shape_) fail("'shape' comes twice");
       shape_ = parse_shape();
     } else {
-      fail("unknown key " + quoted(key));
+      fail("unknown key " + in_quotes(key));
     }
   }
 
@@ -125,10 +126,10 @@ class HeaderParser {
     }
     if (name.starts_with('>')) {
       throw_parse_error(where_.c_str(), "the elements are big-endian (",
-                        quoted(name), "); only little-endian ones are read");
+                        in_quotes(name), "); only little-endian ones are read");
     }
     throw_parse_error(where_.c_str(), "the elements have the type ",
-                      quoted(name),
+                      in_quotes(name),
                       "; known are <f2, <f4, <f8, |i1, |u1, <i4, <i8, |b1");
   }
 

@@ -5,7 +5,7 @@
 
 namespace regard::io {
 
-std::string quoted(std::string_view text) {
+std::string in_quotes(std::string_view text) {
   constexpr std::size_t kMost = 200;
   constexpr std::string_view kDigits = "0123456789abcdef";
   std::string result = "'";

@@ -8,6 +8,6 @@ namespace regard::io {
 
 // 'text' for an error message. What a file says is not to be trusted: control
 // characters and bytes outside ASCII come as \xNN, long texts are cut.
-std::string quoted(std::string_view text);
+std::string in_quotes(std::string_view text);
 
 }  // namespace regard::io

@@ -111,11 +111,11 @@ const SafetensorsFile::Entry& SafetensorsFile::find(
   std::size_t count = 0;
   for (const auto& [other, entry] : entries_) {
     if (count == kShown) break;
-    known += (count++ == 0 ? "" : ", ") + io::quoted(other);
+    known += (count++ == 0 ? "" : ", ") + io::in_quotes(other);
   }
   if (entries_.size() > kShown) known += ", ...";
-  throw InvalidArgument(where_ + ": no tensor is called " + io::quoted(name) +
-                        "; the file has " +
+  throw InvalidArgument(where_ + ": no tensor is called " +
+                        io::in_quotes(name) + "; the file has " +
                         (known.empty() ? std::string("none") : known));
 }
 
@@ -123,14 +123,14 @@ void SafetensorsFile::check_view(std::string_view name, const Entry& entry,
                                  DType dtype, int rank,
                                  std::size_t alignment) const {
   const char* where = where_.c_str();
-  require(entry.dtype == dtype, where, "the elements of ", io::quoted(name),
+  require(entry.dtype == dtype, where, "the elements of ", io::in_quotes(name),
           " are ", to_string(entry.dtype), ", not ", to_string(dtype));
   require(static_cast<int>(entry.shape.size()) == rank, where, "the rank of ",
-          io::quoted(name), " must be ", rank, "; its shape is ",
+          io::in_quotes(name), " must be ", rank, "; its shape is ",
           to_string(entry.shape));
   const auto address = reinterpret_cast<std::uintptr_t>(entry.data.data());
   require(entry.data.empty() || address % alignment == 0, where, "the data of ",
-          io::quoted(name), " is not aligned to ", alignment,
+          io::in_quotes(name), " is not aligned to ", alignment,
           " bytes, so it cannot be viewed in place; tensor() copies it");
   if (dtype == DType::kBool) check_bools(name, entry);
 }
@@ -143,7 +143,7 @@ void SafetensorsFile::check_bools(std::string_view name,
   if (bad == entry.data.end()) return;
   throw_parse_error(
       where_.c_str(), "element ", bad - entry.data.begin(), " of ",
-      io::quoted(name),
+      io::in_quotes(name),
       " is neither false (0) nor true (1): ", static_cast<int>(*bad));
 }
 
@@ -171,7 +171,7 @@ std::string json_string(const std::string& text) {
     return nlohmann::json(text).dump();
   } catch (const nlohmann::json::exception&) {
     throw InvalidArgument("save_safetensors: names must be UTF-8; got " +
-                          io::quoted(text));
+                          io::in_quotes(text));
   }
 }
 

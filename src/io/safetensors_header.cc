@@ -54,7 +54,7 @@ class HeaderReader {
     if (state_ != State::kShape && state_ != State::kOffsets) {
       return refuse("a number");
     }
-    fail("tensor ", quoted(name_), " has a negative number: ", value);
+    fail("tensor ", in_quotes(name_), " has a negative number: ", value);
   }
 
   bool number_unsigned(std::uint64_t value) {
@@ -65,10 +65,10 @@ class HeaderReader {
       return refuse("a number that is no 63-bit count");
     }
     if (state_ == State::kOffsets && numbers_.size() == 2) {
-      fail("tensor ", quoted(name_), " has more than two data_offsets");
+      fail("tensor ", in_quotes(name_), " has more than two data_offsets");
     }
     if (numbers_.size() == kMostDimensions) {
-      fail("tensor ", quoted(name_), " has more than ", kMostDimensions,
+      fail("tensor ", in_quotes(name_), " has more than ", kMostDimensions,
            " dimensions");
     }
     numbers_.push_back(static_cast<std::int64_t>(value));
@@ -86,7 +86,7 @@ class HeaderReader {
         kTypes.begin(), kTypes.end(),
         [&value](const auto& known) { return known.first == value; });
     if (type == kTypes.end()) {
-      fail("tensor ", quoted(name_), " has the type ", quoted(value),
+      fail("tensor ", in_quotes(name_), " has the type ", in_quotes(value),
            "; known are F32, F64, BF16, F16, I8, U8, I32, I64, BOOL");
     }
     dtype_ = type->second;
@@ -114,7 +114,7 @@ class HeaderReader {
     if (state_ == State::kTensor) return tensor_key(value);
     if (state_ == State::kMetadata) {
       if (header_.metadata.contains(value)) {
-        fail("the metadata has ", quoted(value), " twice");
+        fail("the metadata has ", in_quotes(value), " twice");
       }
       name_ = value;
       state_ = State::kMetadataValue;
@@ -128,7 +128,7 @@ class HeaderReader {
       return true;
     }
     if (header_.items.contains(value)) {
-      fail("the header has tensor ", quoted(value), " twice");
+      fail("the header has tensor ", in_quotes(value), " twice");
     }
     name_ = value;
     dtype_.reset();
@@ -205,21 +205,21 @@ class HeaderReader {
       case State::kMetadata:
         fail("__metadata__ must be an object of strings; it has ", what);
       case State::kMetadataValue:
-        fail("the metadata ", quoted(name_), " must be a string; it has ",
+        fail("the metadata ", in_quotes(name_), " must be a string; it has ",
              what);
       case State::kTypeValue:
-        fail("the dtype of tensor ", quoted(name_), " must be a string; it is ",
-             what);
+        fail("the dtype of tensor ", in_quotes(name_),
+             " must be a string; it is ", what);
       case State::kShapeStart:
       case State::kShape:
-        fail("the shape of tensor ", quoted(name_),
+        fail("the shape of tensor ", in_quotes(name_),
              " must be a list of counts; it has ", what);
       case State::kOffsetsStart:
       case State::kOffsets:
-        fail("the data_offsets of tensor ", quoted(name_),
+        fail("the data_offsets of tensor ", in_quotes(name_),
              " must be a list of two counts; it has ", what);
       default:
-        fail("tensor ", quoted(name_), " must be an object; it is ", what);
+        fail("tensor ", in_quotes(name_), " must be an object; it is ", what);
     }
   }
 
@@ -235,10 +235,11 @@ class HeaderReader {
       repeated = offsets_.has_value();
       state_ = State::kOffsetsStart;
     } else {
-      fail("tensor ", quoted(name_), " has an unknown field ", quoted(field));
+      fail("tensor ", in_quotes(name_), " has an unknown field ",
+           in_quotes(field));
     }
     if (repeated) {
-      fail("tensor ", quoted(name_), " has the field ", quoted(field),
+      fail("tensor ", in_quotes(name_), " has the field ", in_quotes(field),
            " twice");
     }
     return true;
@@ -248,10 +249,10 @@ class HeaderReader {
     if (!dtype_ || !shape_ || !offsets_) {
       const char* missing =
           !dtype_ ? "dtype" : (!shape_ ? "shape" : "data_offsets");
-      fail("tensor ", quoted(name_), " has no ", missing);
+      fail("tensor ", in_quotes(name_), " has no ", missing);
     }
     if (offsets_->size() != 2) {
-      fail("tensor ", quoted(name_), " needs two data_offsets; it has ",
+      fail("tensor ", in_quotes(name_), " needs two data_offsets; it has ",
            offsets_->size());
     }
     header_.items[name_] = {*dtype_, std::move(*shape_), (*offsets_)[0],
@@ -272,26 +273,26 @@ class HeaderReader {
 void check_item(const std::string& name, const SafetensorsItem& item,
                 std::int64_t data_size, const std::string& where) {
   if (item.begin > item.end) {
-    throw_parse_error(where.c_str(), "tensor ", quoted(name),
+    throw_parse_error(where.c_str(), "tensor ", in_quotes(name),
                       " ends before it begins: ", item.begin, " .. ", item.end);
   }
   if (item.end > data_size) {
-    throw_parse_error(where.c_str(), "tensor ", quoted(name), " ends at byte ",
-                      item.end, " of the data, which has ", data_size,
-                      "; the file may have been cut off");
+    throw_parse_error(where.c_str(), "tensor ", in_quotes(name),
+                      " ends at byte ", item.end, " of the data, which has ",
+                      data_size, "; the file may have been cut off");
   }
   std::int64_t count = 0;
   try {
     count = element_count(item.shape);
   } catch (const InvalidArgument&) {
     throw_parse_error(
-        where.c_str(), "tensor ", quoted(name),
+        where.c_str(), "tensor ", in_quotes(name),
         " has a shape that no memory holds: ", to_string(item.shape));
   }
   // element_count allows for 8 bytes an element, so this cannot overflow.
   const auto size = count * static_cast<std::int64_t>(size_of(item.dtype));
   if (size != item.end - item.begin) {
-    throw_parse_error(where.c_str(), "tensor ", quoted(name), " has ",
+    throw_parse_error(where.c_str(), "tensor ", in_quotes(name), " has ",
                       item.end - item.begin, " bytes, but ",
                       safetensors_name(item.dtype), " of shape ",
                       to_string(item.shape), " takes ", size);
@@ -312,7 +313,7 @@ void check_cover(const SafetensorsHeader& header, std::int64_t data_size,
   for (const auto& [name, item] : order) {
     if (item->begin < covered) {
       throw_parse_error(
-          where.c_str(), "tensor ", quoted(*name), " begins at byte ",
+          where.c_str(), "tensor ", in_quotes(*name), " begins at byte ",
           item->begin, " of the data, inside another, which ends at ", covered);
     }
     if (item->begin > covered) break;

@@ -5,7 +5,6 @@ import argparse
 import dataclasses
 import json
 import pathlib
-import resource
 import subprocess
 import sys
 
@@ -257,6 +256,7 @@ def measure_memory(context):
         command = [sys.executable, str(pathlib.Path(__file__).parent / "bench.py"), "attention"]
         command += ["--build-dir", str(context.arguments.build_dir), "--memory-child", options]
         command += ["--threads", str(max(context.threads)), "--peers", "none"]
+        command += ["--simd", context.arguments.simd] if context.arguments.simd else []
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=MEMORY_SECONDS, check=True)
             variants.append(json.loads(done.stdout.splitlines()[-1]))
@@ -280,15 +280,20 @@ def measure_memory(context):
     }
 
 
+def memory_now(field):
+    """Bytes, from /proc/self/status: getrusage would tell the parent's peak, which exec keeps."""
+    lines = pathlib.Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(field + ":")) * 1024
+
+
 def memory_child(context):
     """The process that measure_memory starts: one call, then what it took, as JSON."""
     case = Case(context.library, MEMORY_VARIANTS[context.arguments.memory_child])
     regard = Regard(case, max(context.threads))
     inputs = sum(tensor.bytes for tensor in (case.q, case.k, case.v, regard.out))
-    before = pathlib.Path("/proc/self/statm").read_text(encoding="ascii").split()[1]
+    before = memory_now("VmRSS")
     seconds = regard.run(1)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    peak = memory_now("VmHWM")
     regard.check()
-    added = max(0, peak - int(before) * resource.getpagesize())
     answer = {"options": context.arguments.memory_child, "inputs": inputs, "peak": peak}
-    print(json.dumps({**answer, "added": added, "seconds": seconds}))
+    print(json.dumps({**answer, "added": max(0, peak - before), "seconds": seconds}))

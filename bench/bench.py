@@ -172,6 +172,7 @@ def main():
         "machine": machine.describe(),
         "simd": context.library.simd(),
         "versions": describe_versions(context),
+        "clock": context.arguments.clock,
         "arguments": " ".join(word for word in shown_arguments(argv)),
     }
     quiet = getattr(context.arguments, "memory_child", None)

@@ -101,11 +101,12 @@ class Library:
 
 
 def load(build_dir):
-    """The library of a build folder, wherever in it CMake put it."""
-    places = sorted(pathlib.Path(build_dir).glob("**/libregard_bench.so"))
-    if not places:
-        raise FileNotFoundError(f"no libregard_bench.so below {build_dir}: build with -DREGARD_BUILD_BENCH=ON")
-    return Library(places[0])
+    """The library of a build folder."""
+    for folder in ("bench", "lib", "."):
+        path = pathlib.Path(build_dir) / folder / "libregard_bench.so"
+        if path.exists():
+            return Library(path.resolve())
+    raise FileNotFoundError(f"no libregard_bench.so below {build_dir}: build with -DREGARD_BUILD_BENCH=ON")
 
 
 class Tensor:

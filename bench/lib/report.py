@@ -129,7 +129,8 @@ def _markdown(name, description, info, results):
         + (" of a virtual machine" if machine["virtual"] else "")
         + f" ({', '.join(machine['features'])}), SIMD target {info['simd']}, with",
         ", ".join(f"{package} {version}" for package, version in info["versions"].items()) + ":",
-        f"`./run bench {name} {info['arguments']}`".replace(" `", "`") + ".",
+        f"`./run bench {name} {info['arguments']}`".replace(" `", "`")
+        + (". Times are CPU time of the thread, because the machine was busy." if info["clock"] == "cpu" else "."),
         "",
     ]
     speed = [r for r in results if r["kind"] == "speed"]

@@ -1,21 +1,143 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
+#include <span>
+
 #include "regard/attention/attention.h"
+#include "regard/core/threads.h"
+#include "regard/tensor/tensor_view.h"
 
 namespace regard {
 
-// The attention weights, softmax(...) as in attention_forward, before dropout.
+// The attention weights: softmax(...) as in attention_forward, before dropout.
+// A hidden pair has weight 0, and so has every pair of a row that sees no key.
+// Every other row sums to 1, less with sinks. NaN and infinities reach exactly
+// the rows that see them. All that follows is told once for float; BFloat16 and
+// Float16 give float weights, double gives double. Results do not depend on the
+// number of threads. options.log_sum_exp is not written.
+
+// All of them:
 //
 //   q       [batch, heads,    q_len,  d_k]
 //   k       [batch, kv_heads, kv_len, d_k]
-//   weights [batch, heads,    q_len,  kv_len]
+//   weights [batch, heads,    q_len,  kv_len]   may not overlap q and k
 //
-// A hidden pair has weight 0, and so has every pair of a row that sees no key.
-// With sinks a row sums to less than 1. options.sequences must be empty.
+// options.sequences must be empty. Throws InvalidArgument if shapes or options
+// disagree; weights are then untouched.
 void attention_weights(TensorView<const float, 4> q,
                        TensorView<const float, 4> k,
                        TensorView<float, 4> weights,
                        const AttentionOptions& options = {});
+void attention_weights(TensorView<const BFloat16, 4> q,
+                       TensorView<const BFloat16, 4> k,
+                       TensorView<float, 4> weights,
+                       const AttentionOptions& options = {});
+void attention_weights(TensorView<const Float16, 4> q,
+                       TensorView<const Float16, 4> k,
+                       TensorView<float, 4> weights,
+                       const AttentionOptions& options = {});
+void attention_weights(TensorView<const double, 4> q,
+                       TensorView<const double, 4> k,
+                       TensorView<double, 4> weights,
+                       const AttentionOptionsF64& options = {});
+
+enum class OverHeads {
+  kEach,  // every head on its own
+  kMean,  // the weights averaged over the heads, and all else taken of those
+};
+enum class OverRows { kSum, kMean };
+
+// What is wanted of the weights. Null views are not asked for. Below, heads is
+// 1 with OverHeads::kMean, and rows counts the rows asked for.
+template <typename Real>
+struct BasicWeightsRequest {
+  // The queries wanted, in any order. Empty: all of them, in order.
+  std::span<const std::int64_t> rows{};
+  OverHeads heads = OverHeads::kEach;
+
+  TensorView<Real, 4> weights{};  // [batch, heads, rows, kv_len], not packed
+
+  // [batch, heads, rows, n], n >= 1: the n largest weights of each row, largest
+  // first, ties to the lower key, and their keys. Places past the last weight
+  // above 0 hold key -1 and weight 0. A row with a NaN: all -1 and NaN.
+  TensorView<std::int64_t, 4> top_keys{};
+  TensorView<Real, 4> top_weights{};
+
+  // [batch, heads, kv_len]: the weights that each key gets, over the rows.
+  TensorView<Real, 3> received{};
+  OverRows received_over = OverRows::kSum;
+
+  // [batch, heads, rows]: -sum of w ln w over the keys, in nats. 0 for a row
+  // that sees no key.
+  TensorView<Real, 3> entropy{};
+};
+using WeightsRequest = BasicWeightsRequest<float>;
+using WeightsRequestF64 = BasicWeightsRequest<double>;
+
+// Parts of the weights, without all of them: memory beyond what is asked for is
+// a few rows for each thread, whatever q_len is.
+//
+//   attention_weights(q, k, {.rows = last, .top_keys = keys,
+//                            .top_weights = weights}, {.mask =
+//                            mask::causal()});
+//
+// With options.sequences, batch is 1 in every shape, rows are queries of the
+// packed q, received is [1, heads, total_kv], keys count from their sequence's
+// start, and means over rows are over those of the key's sequence.
+void attention_weights(TensorView<const float, 4> q,
+                       TensorView<const float, 4> k,
+                       const WeightsRequest& request,
+                       const AttentionOptions& options = {});
+void attention_weights(TensorView<const BFloat16, 4> q,
+                       TensorView<const BFloat16, 4> k,
+                       const WeightsRequest& request,
+                       const AttentionOptions& options = {});
+void attention_weights(TensorView<const Float16, 4> q,
+                       TensorView<const Float16, 4> k,
+                       const WeightsRequest& request,
+                       const AttentionOptions& options = {});
+void attention_weights(TensorView<const double, 4> q,
+                       TensorView<const double, 4> k,
+                       const WeightsRequestF64& request,
+                       const AttentionOptionsF64& options = {});
+
+// At most 48 rows of weights of one batch entry and head.
+template <typename Real>
+struct WeightsBlock {
+  std::int64_t batch = 0;                   // or the packed sequence
+  std::int64_t head = 0;                    // 0 with OverHeads::kMean
+  std::span<const std::int64_t> queries{};  // [rows]: which query each is
+  TensorView<const Real, 2> weights{};      // [rows, kv_len]
+};
+
+// Hands all rows asked for to `visit`, block after block, in the calling thread
+// and in order: batch entry by batch entry, in it head by head, in it row by
+// row. So a [batch, heads, rows, kv_len] array can be written as it comes. The
+// block is valid during the call only. Packed sequences have rows as long as
+// their own keys, and rows in the order asked for within a sequence. Fills what
+// else the request asks for. What `visit` throws comes out here.
+using WeightsVisitor = FunctionRef<void(const WeightsBlock<float>&)>;
+using WeightsVisitorF64 = FunctionRef<void(const WeightsBlock<double>&)>;
+void stream_attention_weights(TensorView<const float, 4> q,
+                              TensorView<const float, 4> k,
+                              WeightsVisitor visit,
+                              const WeightsRequest& request = {},
+                              const AttentionOptions& options = {});
+void stream_attention_weights(TensorView<const BFloat16, 4> q,
+                              TensorView<const BFloat16, 4> k,
+                              WeightsVisitor visit,
+                              const WeightsRequest& request = {},
+                              const AttentionOptions& options = {});
+void stream_attention_weights(TensorView<const Float16, 4> q,
+                              TensorView<const Float16, 4> k,
+                              WeightsVisitor visit,
+                              const WeightsRequest& request = {},
+                              const AttentionOptions& options = {});
+void stream_attention_weights(TensorView<const double, 4> q,
+                              TensorView<const double, 4> k,
+                              WeightsVisitorF64 visit,
+                              const WeightsRequestF64& request = {},
+                              const AttentionOptionsF64& options = {});
 
 }  // namespace regard

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "attention/entry_masks.h"
+#include "attention/problem.h"
+#include "attention/row_blocks.h"
+
+namespace regard::detail {
+
+// Rows of weights in memory, `stride` apart.
+template <typename Real>
+struct WeightRows {
+  Real* data = nullptr;
+  std::int64_t stride = 0;
+
+  Real* operator[](std::int64_t row) const { return data + row * stride; }
+};
+
+// Some queries of one head of an entry, counted from the entry's first; at most
+// kMaxWeightRows.
+struct RowsOfHead {
+  std::int64_t index = 0;
+  std::int64_t head = 0;
+  std::span<const std::int64_t> queries;
+};
+inline constexpr int kMaxWeightRows = kernels::kGroupRows;
+
+// Computes rows of weights, on the fused kernels where there are some and by
+// plain loops otherwise. One may be used by many threads.
+template <typename T>
+class WeightsSource {
+ public:
+  using Real = RealOf<T>;
+
+  WeightsSource(const Problem<T>& problem, const EntryMasks<T>& masks);
+
+  // to[i][0, kv_len) <- the weights of rows.queries[i].
+  void write(const RowsOfHead& rows, WeightRows<Real> to) const;
+  // sums[i][0, kv_len) += share * those weights. `scratch` is overwritten.
+  void add(const RowsOfHead& rows, Real share, WeightRows<Real> scratch,
+           WeightRows<Real> sums) const;
+
+ private:
+  void write_plain(const RowsOfHead& rows, WeightRows<Real> to) const;
+  void run_kernel(const RowsOfHead& rows, WeightRows<Real> to, Real share,
+                  WeightRows<Real> sums) const;
+
+  const Problem<T>& problem_;
+  const EntryMasks<T>& masks_;
+  const bool fused_;
+};
+
+}  // namespace regard::detail

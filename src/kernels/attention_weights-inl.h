@@ -1,0 +1,280 @@
+// SPDX-License-Identifier: Apache-2.0
+#if defined(REGARD_KERNELS_ATTENTION_WEIGHTS_INL_H_) == \
+    defined(HWY_TARGET_TOGGLE)
+#ifdef REGARD_KERNELS_ATTENTION_WEIGHTS_INL_H_
+#undef REGARD_KERNELS_ATTENTION_WEIGHTS_INL_H_
+#else
+#define REGARD_KERNELS_ATTENTION_WEIGHTS_INL_H_
+#endif
+
+#include <algorithm>
+
+#include "hwy/contrib/math/math-inl.h"
+#include "kernels/attention_scores-inl.h"
+#include "kernels/attention_weights.h"
+#include "kernels/tiles-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace regard::kernels {
+namespace HWY_NAMESPACE {
+
+// rows[r][i] <- tile[i][r] for i in [0, n) and r in [0, count); tile rows are
+// kGroupRows apart.
+HWY_INLINE void transpose_tile(const float* HWY_RESTRICT tile, std::int64_t n,
+                               float* const* rows, int count) {
+  const hn::FixedTag<float, 4> d4;
+  HWY_ALIGN float unused[kKeyBlock];
+  for (int r = 0; r < count; r += 4) {
+    float* to[4];
+    for (int u = 0; u < 4; ++u) to[u] = r + u < count ? rows[r + u] : unused;
+    const float* from = tile + r;
+    std::int64_t i = 0;
+    for (; i + 4 <= n; i += 4, from += 4 * kGroupRows) {
+      const auto a = hn::LoadU(d4, from);
+      const auto b = hn::LoadU(d4, from + kGroupRows);
+      const auto c = hn::LoadU(d4, from + 2 * kGroupRows);
+      const auto e = hn::LoadU(d4, from + 3 * kGroupRows);
+      const auto ac_low = hn::InterleaveLower(d4, a, c);
+      const auto ac_high = hn::InterleaveUpper(d4, a, c);
+      const auto be_low = hn::InterleaveLower(d4, b, e);
+      const auto be_high = hn::InterleaveUpper(d4, b, e);
+      hn::StoreU(hn::InterleaveLower(d4, ac_low, be_low), d4, to[0] + i);
+      hn::StoreU(hn::InterleaveUpper(d4, ac_low, be_low), d4, to[1] + i);
+      hn::StoreU(hn::InterleaveLower(d4, ac_high, be_high), d4, to[2] + i);
+      hn::StoreU(hn::InterleaveUpper(d4, ac_high, be_high), d4, to[3] + i);
+    }
+    for (; i < n; ++i, from += kGroupRows) {
+      for (int u = 0; u < 4; ++u) to[u][i] = from[u];
+    }
+  }
+}
+
+// The weights of one group of rows. Maxima and sums are taken by the operations
+// of ForwardPass, in its order, so that weights belong to what it returns.
+class WeightsPass {
+ public:
+  HWY_INLINE WeightsPass(const AttentionBlock& block,
+                         const AttentionWeights& to)
+      : block_(block), to_(to), scores_(block) {}
+
+  HWY_INLINE void run() {
+    // 1. The scores of all keys into the rows; each row's maximum and sum.
+    Sums total, part;
+    for (std::int64_t s = scores_.begin() / kSplitKeys;
+         s * kSplitKeys < scores_.end(); ++s) {
+      run_split(s, part);
+      merge(total, part);
+    }
+    if (block_.has_sink) add_sinks(total);
+    // 2. The weights.
+    for (int r = 0; r < block_.row_count; ++r) {
+      finish_row(r, total.max[r], total.sum[r]);
+    }
+  }
+
+ private:
+  struct Sums {
+    HWY_ALIGN float max[kGroupRows];
+    HWY_ALIGN float sum[kGroupRows];
+
+    HWY_INLINE Sums() { clear(); }
+    HWY_INLINE void clear() {
+      std::fill(max, max + kGroupRows, -kInfinity);
+      std::fill(sum, sum + kGroupRows, 0.0f);
+    }
+  };
+
+  float* row(int r) const { return to_.rows + r * to_.stride; }
+
+  HWY_INLINE void run_split(std::int64_t split, Sums& sums) {
+    sums.clear();
+    const std::int64_t first = std::max(split * kSplitKeys, scores_.begin());
+    const std::int64_t last = std::min((split + 1) * kSplitKeys, scores_.end());
+    for (std::int64_t key = first; key < last; key += kKeyBlock) {
+      const std::int64_t end = std::min(last, key + kKeyBlock);
+      scores_.load_keys(key, end);
+      if (!scores_.compute(0)) {
+        hide(key, end);
+        continue;
+      }
+      const std::int64_t seen = scores_.first_key();
+      hide(key, seen);
+      hide(seen + scores_.keys(), end);
+      store_scores(seen);
+      add(sums);
+    }
+  }
+
+  HWY_INLINE void hide(std::int64_t begin, std::int64_t end) const {
+    for (int r = 0; r < block_.row_count && begin < end; ++r) {
+      std::fill(row(r) + begin, row(r) + end, -kInfinity);
+    }
+  }
+
+  HWY_INLINE void store_scores(std::int64_t key) const {
+    const Tag d;
+    for (int j = 0; j < scores_.vecs(0); ++j) {
+      float* const s = scores_.scores() + j * kVecLanes;
+      const auto [from, to] = scores_.vec_keys(j);
+      for (std::int64_t i = 0; i < scores_.keys(); ++i) {
+        if (i >= from && i < to) continue;
+        hn::Store(hn::Set(d, -kInfinity), d, s + i * kGroupRows);
+      }
+    }
+    float* rows[kGroupRows];
+    for (int r = 0; r < block_.row_count; ++r) rows[r] = row(r) + key;
+    transpose_tile(scores_.scores(), scores_.keys(), rows, block_.row_count);
+  }
+
+  HWY_INLINE void add(Sums& sums) const {
+    const Tag d;
+    for (int j = 0; j < scores_.vecs(0); ++j) {
+      float* const max_at = sums.max + j * kVecLanes;
+      float* const sum_at = sums.sum + j * kVecLanes;
+      const float* const s = scores_.scores() + j * kVecLanes;
+      const auto [from, to] = scores_.vec_keys(j);
+      const Vec before = hn::Load(d, max_at);
+      const Vec max = hn::Max(
+          round_max(hn::Load(d, scores_.max() + j * kVecLanes)), before);
+      Vec sum = hn::Mul(hn::Load(d, sum_at), rescale_factor(before, max));
+      const Exp2Base exp2(max);
+      if (exp2.small()) [[likely]] {
+        HWY_UNROLL(4)
+        for (std::int64_t i = from; i < to; ++i) {
+          sum = hn::Add(sum, exp2(hn::Load(d, s + i * kGroupRows)));
+        }
+      } else {
+        for (std::int64_t i = from; i < to; ++i) {
+          sum = hn::Add(sum, exp2.any(hn::Load(d, s + i * kGroupRows)));
+        }
+      }
+      hn::Store(max, d, max_at);
+      hn::Store(sum, d, sum_at);
+    }
+  }
+
+  static HWY_INLINE void merge(Sums& into, const Sums& from) {
+    const Tag d;
+    for (int i = 0; i < kGroupRows; i += kVecLanes) {
+      const Vec a = hn::Load(d, into.max + i);
+      const Vec b = hn::Load(d, from.max + i);
+      const Vec max = hn::Max(a, b);
+      const Vec kept =
+          hn::Mul(hn::Load(d, into.sum + i), rescale_factor(a, max));
+      hn::Store(
+          hn::MulAdd(hn::Load(d, from.sum + i), rescale_factor(b, max), kept),
+          d, into.sum + i);
+      hn::Store(max, d, into.max + i);
+    }
+  }
+
+  HWY_INLINE void add_sinks(Sums& sums) const {
+    const Tag d;
+    for (int i = 0; i < block_.row_count; i += kVecLanes) {
+      HWY_ALIGN float sinks[kVecLanes];
+      for (int r = 0; r < kVecLanes; ++r) sinks[r] = scores_.row(i + r).sink;
+      const Vec sink = hn::Mul(hn::Load(d, sinks), hn::Set(d, kLog2E));
+      const Vec before = hn::Load(d, sums.max + i);
+      const Vec max = hn::Max(before, round_max(sink));
+      const Exp2Base exp2(max);
+      hn::Store(hn::MulAdd(hn::Load(d, sums.sum + i),
+                           rescale_factor(before, max), exp2.any(sink)),
+                d, sums.sum + i);
+      hn::Store(max, d, sums.max + i);
+    }
+  }
+
+  HWY_INLINE void finish_row(int r, float max, float sum) const {
+    const Tag d;
+    const bool seen = scores_.begin() < scores_.end();
+    const std::int64_t begin = seen ? scores_.begin() : 0;
+    const std::int64_t end = seen ? scores_.end() : 0;
+    float* const at = row(r);
+    const Exp2Base exp2(hn::Set(d, max));
+    const bool small = exp2.small();
+    // A row without a key has the sum 0 and the weights 0.
+    const Vec factor = hn::Set(d, sum == 0 ? 0 : 1 / sum);
+    // What is not finite reaches the keys that the row sees, not the hidden.
+    const bool broken = sum != sum;
+    const auto weigh = [&](Vec s) HWY_ATTR {
+      const Vec w = hn::Mul(small ? exp2(s) : exp2.any(s), factor);
+      if (!broken) [[likely]] {
+        return w;
+      }
+      return hn::IfThenZeroElse(hn::Eq(s, hn::Set(d, -kInfinity)), w);
+    };
+    if (to_.sums == nullptr) {
+      std::fill(at, at + begin, 0.0f);
+      std::fill(at + end, at + to_.keys, 0.0f);
+      for_vectors(at + begin, end - begin, at + begin,
+                  [&](Vec s, Vec) HWY_ATTR { return weigh(s); });
+    } else {
+      const Vec share = hn::Set(d, to_.share);
+      for_vectors(at + begin, end - begin,
+                  to_.sums + r * to_.sums_stride + begin,
+                  [&](Vec s, Vec before)
+                      HWY_ATTR { return hn::MulAdd(weigh(s), share, before); });
+    }
+  }
+
+  // to[i] <- body(from[i], to[i])
+  template <typename Body>
+  static HWY_INLINE void for_vectors(const float* from, std::int64_t n,
+                                     float* to, const Body& body) {
+    const Tag d;
+    std::int64_t i = 0;
+    for (; i + kVecLanes <= n; i += kVecLanes) {
+      hn::StoreU(body(hn::LoadU(d, from + i), hn::LoadU(d, to + i)), d, to + i);
+    }
+    if (i == n) return;
+    HWY_ALIGN float in[kVecLanes] = {}, out[kVecLanes] = {};
+    std::copy(from + i, from + n, in);
+    std::copy(to + i, to + n, out);
+    hn::Store(body(hn::Load(d, in), hn::Load(d, out)), d, out);
+    std::copy(out, out + (n - i), to + i);
+  }
+
+  const AttentionBlock& block_;
+  const AttentionWeights& to_;
+  ScoreBlock scores_;
+};
+
+// Sixteen strided sums over at most 1024 weights at a time, then those in index
+// order and in double: one order for every vector width.
+HWY_INLINE double entropy(const float* weights, std::int64_t count) {
+  const Tag d;
+  constexpr int kSums = 16 / kVecLanes;
+  constexpr std::int64_t kChunk = 1024;
+  const auto term = [&](Vec w) HWY_ATTR {
+    const Vec zero = hn::Zero(d);
+    return hn::IfThenZeroElse(hn::Eq(w, zero), hn::Mul(w, hn::Log(d, w)));
+  };
+  double total = 0;
+  for (std::int64_t from = 0; from < count; from += kChunk) {
+    const std::int64_t to = std::min(count, from + kChunk);
+    HWY_ALIGN float sums[16] = {};
+    std::int64_t i = from;
+    for (; i + 16 <= to; i += 16) {
+      for (int j = 0; j < kSums; ++j) {
+        float* const sum = sums + j * kVecLanes;
+        hn::Store(hn::Add(hn::Load(d, sum),
+                          term(hn::LoadU(d, weights + i + j * kVecLanes))),
+                  d, sum);
+      }
+    }
+    HWY_ALIGN float rest[16] = {};
+    std::copy(weights + i, weights + to, rest);
+    for (int j = 0; j < 16; j += kVecLanes) {
+      hn::Store(hn::Add(hn::Load(d, sums + j), term(hn::Load(d, rest + j))), d,
+                sums + j);
+    }
+    for (const float sum : sums) total -= static_cast<double>(sum);
+  }
+  return total;
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace regard::kernels
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target guard

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "regard/attention/attention.h"
+#include "regard/attention/backward.h"
 #include "regard/attention/weights.h"
 #include "regard/core/error.h"
 #include "regard/core/float16.h"

@@ -10,24 +10,6 @@
 namespace regard::detail {
 namespace {
 
-// Below this much work a second thread costs more than it brings.
-constexpr double kSerialFlops = 1e6;
-
-template <typename T>
-int threads_for(const Problem<T>& p) {
-  double pairs = 0;
-  for (std::int64_t i = 0; i < (p.packed ? p.entries : 1); ++i) {
-    if (p.entries == 0) break;
-    const Entry e = p.entry(i);
-    pairs += static_cast<double>(e.q_len) * static_cast<double>(e.kv_len);
-  }
-  if (!p.packed) pairs *= static_cast<double>(p.entries);
-  const double flops =
-      2.0 * pairs * static_cast<double>(p.heads * (p.d_k + p.d_v));
-  if (flops < kSerialFlops) return 1;
-  return thread_count(p.options.threads, p.heads * p.q.extent(2));
-}
-
 // Few rows and many keys: the splits of a block run side by side.
 template <typename T>
 void forward_by_splits(const Problem<T>& p, const TensorView<T, 4>& out,
@@ -76,7 +58,7 @@ bool engine_available() { return kernels::attention_has_kernel(); }
 
 template <typename T>
 EnginePlan::EnginePlan(const Problem<T>& p)
-    : threads(threads_for(p)), blocks(p, threads) {
+    : threads(threads_for(p, 2 * (p.d_k + p.d_v))), blocks(p, threads) {
   if (blocks.size() >= 2 * threads || threads == 1 ||
       p.k.extent(2) <= kernels::kSplitKeys) {
     return;

@@ -166,6 +166,22 @@ Entry Problem<T>::entry(std::int64_t index) const {
           s.kv_offsets[i + 1] - s.kv_offsets[i]};
 }
 
+template <typename T>
+int threads_for(const Problem<T>& p, std::int64_t flops_a_pair) {
+  // Below this much work a second thread costs more than it brings.
+  constexpr double kSerialFlops = 1e6;
+  double pairs = 0;
+  for (std::int64_t i = 0; i < (p.packed ? p.entries : 1); ++i) {
+    if (p.entries == 0) break;
+    const Entry e = p.entry(i);
+    pairs += static_cast<double>(e.q_len) * static_cast<double>(e.kv_len);
+  }
+  if (!p.packed) pairs *= static_cast<double>(p.entries);
+  const double flops = pairs * static_cast<double>(p.heads * flops_a_pair);
+  if (flops < kSerialFlops) return 1;
+  return thread_count(p.options.threads, p.heads * p.q.extent(2));
+}
+
 std::uint32_t dropout_threshold(float rate) {
   const double words = std::round(static_cast<double>(rate) * 4294967296.0);
   return words >= 4294967295.0 ? std::numeric_limits<std::uint32_t>::max()
@@ -173,8 +189,12 @@ std::uint32_t dropout_threshold(float rate) {
 }
 
 template struct Problem<float>;
+template int threads_for(const Problem<float>&, std::int64_t);
 template struct Problem<double>;
+template int threads_for(const Problem<double>&, std::int64_t);
 template struct Problem<BFloat16>;
+template int threads_for(const Problem<BFloat16>&, std::int64_t);
 template struct Problem<Float16>;
+template int threads_for(const Problem<Float16>&, std::int64_t);
 
 }  // namespace regard::detail

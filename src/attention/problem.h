@@ -71,6 +71,10 @@ struct Problem {
   }
 };
 
+// How many threads a call is worth that does so many operations a pair.
+template <typename T>
+int threads_for(const Problem<T>& problem, std::int64_t flops_a_pair);
+
 // A weight is dropped when its random word is below this.
 std::uint32_t dropout_threshold(float rate);
 

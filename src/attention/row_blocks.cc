@@ -23,11 +23,6 @@ constexpr Storage storage_of() {
   return Storage::kFloat32;
 }
 
-std::size_t line_up(std::size_t bytes) {
-  return (bytes + AlignedBuffer::kAlignment - 1) / AlignedBuffer::kAlignment *
-         AlignedBuffer::kAlignment;
-}
-
 // Groups of rows that share one pass over the keys. More of them read the keys
 // less often, which pays once keys and values outgrow the nearer caches.
 int groups_for(std::int64_t kv_bytes) {
@@ -110,73 +105,25 @@ std::size_t BlockMemory<T>::bytes(std::size_t dense_parts) const {
 }
 
 template <typename T>
-AttentionBlock BlockMemory<T>::describe(const RowBlock& block,
-                                        const BoundMask& mask,
-                                        const TensorView<T, 4>& out) const {
-  const Problem<T>& p = problem_;
+AttentionBlock describe_call(const Problem<T>& p, std::int64_t index,
+                             std::int64_t kv_head) {
   const auto& o = p.options;
-  const Entry e = p.entry(block.index);
-  const std::size_t kernel_bytes = line_up(kernel_floats_ * sizeof(float));
-  std::byte* memory = thread_scratch(bytes(mask.dense().size()));
-  auto* const scratch = reinterpret_cast<float*>(memory);
-  auto* const rows = reinterpret_cast<AttentionRow*>(memory + kernel_bytes);
-  memory += kernel_bytes + row_bytes_;
-  auto* const dense = reinterpret_cast<AttentionDense*>(memory);
-  memory += dense_bytes_;
-
-  const auto query_of = [&](int i) {
-    return block.rows != nullptr ? block.rows[i].query
-                                 : (block.first + i) / p.group;
-  };
-  const auto head_of = [&](int i) {
-    return block.rows != nullptr
-               ? block.rows[i].head
-               : block.kv_head * p.group + (block.first + i) % p.group;
-  };
-  for (int i = 0; i < block.count; ++i) {
-    const std::int64_t query = query_of(i), head = head_of(i);
-    const std::int64_t at = e.q_begin + query;
-    const auto h = static_cast<std::size_t>(head);
-    const KeyRange seen = mask.range(block.index, head, query);
-    rows[i] = {
-        .q = p.q.at(e.batch, head, at),
-        .out = out.data() == nullptr ? nullptr : out.at(e.batch, head, at),
-        .lse = o.log_sum_exp.is_null() ? nullptr
-                                       : o.log_sum_exp.at(e.batch, head, at),
-        .bias = p.bias_row(block.index, head, query),
-        .begin = seen.begin,
-        .end = seen.end,
-        .scale = p.head_scale(head),
-        .alibi_slope = o.alibi_slopes.empty() ? 0.0f : o.alibi_slopes[h],
-        .alibi_position = static_cast<float>(query + e.kv_len - e.q_len),
-        .sink = o.sinks.empty() ? 0.0f : o.sinks[h],
-        .dropout_counter = {static_cast<std::uint32_t>(query),
-                            static_cast<std::uint32_t>(head),
-                            static_cast<std::uint32_t>(block.index)},
-    };
-  }
-  for (std::size_t part = 0; part < mask.dense().size(); ++part) {
-    auto* const at = reinterpret_cast<const bool**>(memory);
-    memory += pointer_bytes_;
-    for (int i = 0; i < block.count; ++i) {
-      at[i] = mask.dense()[part].row(block.index, head_of(i), query_of(i));
-    }
-    dense[part] = {at, mask.dense()[part].visible_when};
-  }
+  const Entry e = p.entry(index);
   return {
-      .keys = {.k = p.k.at(e.batch, block.kv_head, e.kv_begin),
+      .keys = {.k = p.k.at(e.batch, kv_head, e.kv_begin),
                .v = p.v.data() == nullptr
                         ? nullptr
-                        : p.v.at(e.batch, block.kv_head, e.kv_begin),
+                        : p.v.at(e.batch, kv_head, e.kv_begin),
                .k_stride = p.k.stride(2),
                .v_stride = p.v.stride(2),
                .d_k = p.d_k,
                .d_v = p.d_v,
                .storage = storage_of<T>()},
-      .rows = rows,
-      .row_count = block.count,
-      .dense = dense,
-      .dense_count = static_cast<int>(mask.dense().size()),
+      .rows = nullptr,
+      .row_count = 0,
+      .first_row = 0,
+      .dense = nullptr,
+      .dense_count = 0,
       .bias_key_stride =
           o.bias.is_null() ? 0 : static_cast<int>(p.bias_key_stride()),
       .cosine = o.score == Score::kCosine,
@@ -187,13 +134,95 @@ AttentionBlock BlockMemory<T>::describe(const RowBlock& block,
       .dropout_threshold = dropout_threshold(o.dropout.rate),
       .dropout_seed = o.dropout.seed,
       .keep_scale = 1.0f / (1.0f - o.dropout.rate),
-      .scratch = scratch,
+      .scratch = nullptr,
   };
+}
+
+template <typename T>
+AttentionRow describe_row(const Problem<T>& p, const BoundMask& mask,
+                          std::int64_t index, std::int64_t head,
+                          std::int64_t query, T* out) {
+  const auto& o = p.options;
+  const Entry e = p.entry(index);
+  const std::int64_t at = e.q_begin + query;
+  const auto h = static_cast<std::size_t>(head);
+  const KeyRange seen = mask.range(index, head, query);
+  return {
+      .q = p.q.at(e.batch, head, at),
+      .out = out,
+      .lse = o.log_sum_exp.is_null() ? nullptr
+                                     : o.log_sum_exp.at(e.batch, head, at),
+      .bias = p.bias_row(index, head, query),
+      .begin = seen.begin,
+      .end = seen.end,
+      .scale = p.head_scale(head),
+      .alibi_slope = o.alibi_slopes.empty() ? 0.0f : o.alibi_slopes[h],
+      .alibi_position = static_cast<float>(query + e.kv_len - e.q_len),
+      .sink = o.sinks.empty() ? 0.0f : o.sinks[h],
+      .dropout_counter = {static_cast<std::uint32_t>(query),
+                          static_cast<std::uint32_t>(head),
+                          static_cast<std::uint32_t>(index)},
+  };
+}
+
+template <typename T>
+AttentionBlock BlockMemory<T>::describe(const RowBlock& block,
+                                        const BoundMask& mask,
+                                        const TensorView<T, 4>& out) const {
+  const Problem<T>& p = problem_;
+  const Entry e = p.entry(block.index);
+  const std::size_t kernel_bytes = line_up(kernel_floats_ * sizeof(float));
+  std::byte* memory = thread_scratch(bytes(mask.dense().size()));
+  AttentionBlock result = describe_call(p, block.index, block.kv_head);
+  result.scratch = reinterpret_cast<float*>(memory);
+  auto* const rows = reinterpret_cast<AttentionRow*>(memory + kernel_bytes);
+  memory += kernel_bytes + row_bytes_;
+  auto* const dense = reinterpret_cast<AttentionDense*>(memory);
+  memory += dense_bytes_;
+
+  const auto query_of = [&](int i) { return (block.first + i) / p.group; };
+  const auto head_of = [&](int i) {
+    return block.kv_head * p.group + (block.first + i) % p.group;
+  };
+  for (int i = 0; i < block.count; ++i) {
+    T* const to = out.data() == nullptr
+                      ? nullptr
+                      : out.at(e.batch, head_of(i), e.q_begin + query_of(i));
+    rows[i] = describe_row(p, mask, block.index, head_of(i), query_of(i), to);
+  }
+  for (std::size_t part = 0; part < mask.dense().size(); ++part) {
+    auto* const at = reinterpret_cast<const bool**>(memory);
+    memory += pointer_bytes_;
+    for (int i = 0; i < block.count; ++i) {
+      at[i] = mask.dense()[part].row(block.index, head_of(i), query_of(i));
+    }
+    dense[part] = {at, mask.dense()[part].visible_when};
+  }
+  result.rows = rows;
+  result.row_count = block.count;
+  result.dense = dense;
+  result.dense_count = static_cast<int>(mask.dense().size());
+  return result;
 }
 
 template RowBlocks::RowBlocks(const Problem<float>&, int);
 template RowBlocks::RowBlocks(const Problem<BFloat16>&, int);
 template RowBlocks::RowBlocks(const Problem<Float16>&, int);
+template AttentionBlock describe_call(const Problem<float>&, std::int64_t,
+                                      std::int64_t);
+template AttentionBlock describe_call(const Problem<BFloat16>&, std::int64_t,
+                                      std::int64_t);
+template AttentionBlock describe_call(const Problem<Float16>&, std::int64_t,
+                                      std::int64_t);
+template AttentionRow describe_row(const Problem<float>&, const BoundMask&,
+                                   std::int64_t, std::int64_t, std::int64_t,
+                                   float*);
+template AttentionRow describe_row(const Problem<BFloat16>&, const BoundMask&,
+                                   std::int64_t, std::int64_t, std::int64_t,
+                                   BFloat16*);
+template AttentionRow describe_row(const Problem<Float16>&, const BoundMask&,
+                                   std::int64_t, std::int64_t, std::int64_t,
+                                   Float16*);
 template class BlockMemory<float>;
 template class BlockMemory<BFloat16>;
 template class BlockMemory<Float16>;

@@ -51,6 +51,24 @@ class RowBlocks {
   std::vector<std::int64_t> q_lens_;
 };
 
+// What a call says of all rows that read key-value head `kv_head` of an entry:
+// everything but rows, dense parts and scratch.
+template <typename T>
+kernels::AttentionBlock describe_call(const Problem<T>& problem,
+                                      std::int64_t index, std::int64_t kv_head);
+
+// One row. `out` is where its result goes, or null.
+template <typename T>
+kernels::AttentionRow describe_row(const Problem<T>& problem,
+                                   const BoundMask& mask, std::int64_t index,
+                                   std::int64_t head, std::int64_t query,
+                                   T* out);
+
+// n rounded up to a whole number of cache lines.
+constexpr std::size_t line_up(std::size_t bytes) {
+  return (bytes + 63) / 64 * 64;
+}
+
 // The scratch of one block: what the kernel needs and the rows that describe
 // it.
 template <typename T>

@@ -29,15 +29,15 @@ void AlignedBuffer::Free::operator()(std::byte* data) const noexcept {
 
 namespace {
 
-AlignedBuffer& scratch_of_this_thread() {
-  thread_local AlignedBuffer buffer;
-  return buffer;
+AlignedBuffer& scratch_of_this_thread(Scratch scratch) {
+  thread_local AlignedBuffer buffers[2];
+  return buffers[static_cast<int>(scratch)];
 }
 
 }  // namespace
 
-std::byte* thread_scratch(std::size_t bytes) {
-  AlignedBuffer& buffer = scratch_of_this_thread();
+std::byte* thread_scratch(std::size_t bytes, Scratch scratch) {
+  AlignedBuffer& buffer = scratch_of_this_thread(scratch);
   if (buffer.size() < bytes) {
     // The old one goes first: nobody may still use it, and both together
     // could be more than there is.
@@ -48,7 +48,8 @@ std::byte* thread_scratch(std::size_t bytes) {
 }
 
 void release_thread_scratch() noexcept {
-  scratch_of_this_thread() = AlignedBuffer();
+  scratch_of_this_thread(Scratch::kTask) = AlignedBuffer();
+  scratch_of_this_thread(Scratch::kCall) = AlignedBuffer();
 }
 
 }  // namespace regard

@@ -13,7 +13,7 @@
 
 #include "kernels/attention_forward.h"
 #include "kernels/attention_scores-inl.h"
-#include "kernels/philox-inl.h"
+#include "kernels/dropout-inl.h"
 #include "kernels/tiles-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -222,37 +222,16 @@ class ForwardPass {
     }
   }
 
-  // Zeroes the weights whose random word is below the threshold.
   HWY_INLINE void drop(int g) {
     const Tag d;
-    const UTag du;
-    const UVec threshold = hn::Set(du, block_.dropout_threshold);
     for (int j = 0; j < scores_.vecs(g); ++j) {
-      HWY_ALIGN std::uint32_t counter[3][kVecLanes];
-      for (int r = 0; r < kVecLanes; ++r) {
-        const AttentionRow& row =
-            scores_.row(g * kGroupRows + j * kVecLanes + r);
-        for (int i = 0; i < 3; ++i) counter[i][r] = row.dropout_counter[i];
-      }
+      DropoutDraw draw(block_, scores_, g, j);
       const auto [from, to] = scores_.vec_keys(j);
-      const std::int64_t key0 = scores_.first_key();
-      float* const s = scores_.scores() + j * kVecLanes;
-      for (std::int64_t quad = (key0 + from) / 4; quad * 4 < key0 + to;
-           ++quad) {
-        PhiloxWords words;
-        words.word[0] = hn::Set(du, static_cast<std::uint32_t>(quad));
-        for (int i = 0; i < 3; ++i) {
-          words.word[i + 1] = hn::Load(du, counter[i]);
-        }
-        words = philox(words, block_.dropout_seed);
-        for (int i = 0; i < 4; ++i) {
-          const std::int64_t at = quad * 4 + i - key0;
-          if (at < from || at >= to) continue;
-          const auto dropped =
-              hn::RebindMask(d, hn::Lt(words.word[i], threshold));
-          float* w = s + at * kGroupRows;
-          hn::Store(hn::IfThenZeroElse(dropped, hn::Load(d, w)), d, w);
-        }
+      for (std::int64_t i = from; i < to; ++i) {
+        float* w = scores_.scores() + i * kGroupRows + j * kVecLanes;
+        hn::Store(hn::IfThenZeroElse(draw.dropped(scores_.first_key() + i),
+                                     hn::Load(d, w)),
+                  d, w);
       }
     }
   }

@@ -42,14 +42,15 @@ struct AttentionKeys {
 };
 
 struct AttentionDense {
-  const bool* const* rows;  // a row's bool of key 0, [row_count]
+  const bool* const* rows;  // a row's bool of key 0
   bool visible_when;
 };
 
 struct AttentionBlock {
   AttentionKeys keys;
   const AttentionRow* rows;
-  int row_count;  // 1 .. kMaxRows
+  int row_count;           // 1 .. kMaxRows
+  std::int64_t first_row;  // the number of rows[0] in `dense`
   const AttentionDense* dense;
   int dense_count;
   int bias_key_stride;  // 0 or 1

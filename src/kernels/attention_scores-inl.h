@@ -52,6 +52,7 @@ class ScoreBlock {
   }
 
   int groups() const { return groups_; }
+  int row_count() const { return block_.row_count; }
   // Rows of padding repeat the last row, but for its query, which is zero.
   const AttentionRow& row(int i) const {
     return block_.rows[std::min(i, block_.row_count - 1)];
@@ -106,7 +107,7 @@ class ScoreBlock {
     if (full) {
       score_all(product, info.vecs);
     } else {
-      score_visible(product, info);
+      score_visible(product);
     }
     if (!full || modified) finish_scores(info, dense);
     return true;
@@ -124,6 +125,19 @@ class ScoreBlock {
   // first_key() on.
   Keys vec_keys(int j) const { return clip(info_[group_].vec_any[j]); }
   Keys tile_keys(int tile) const { return clip(info_[group_].tile_any[tile]); }
+  // The rows, whole vectors of them, that see some of the keys [begin, end),
+  // which count from first_key() on.
+  HWY_INLINE Keys rows_of_keys(std::int64_t begin, std::int64_t end) const {
+    const GroupInfo& info = info_[group_];
+    int from = 0, to = info.vecs;
+    const auto sees = [&](int j) HWY_ATTR {
+      return info.vec_any[j].begin < keys_.begin + end &&
+             info.vec_any[j].end > keys_.begin + begin;
+    };
+    while (from < to && !sees(from)) ++from;
+    while (from < to && !sees(to - 1)) --to;
+    return {from * kVecLanes, to * kVecLanes};
+  }
   // Values of first_key() on, padded to whole vectors.
   const float* values() const {
     return values_ + (keys_.begin - block_keys_.begin) * value_step_;
@@ -144,7 +158,7 @@ class ScoreBlock {
   // pass needs beside the scores.
   HWY_INLINE void multiply(const float* rows, const float* values,
                            std::int64_t step, std::int64_t depth, float* out) {
-    score_visible({rows, values, step, depth, out}, info_[group_]);
+    score_visible({rows, values, step, depth, out});
   }
 
  private:
@@ -241,7 +255,7 @@ class ScoreBlock {
   }
 
   static HWY_INLINE float inverse_norm(const float* x, std::int64_t n) {
-    const float norm = std::sqrt(sum_of_squares(x, n));
+    const float norm = std::sqrt(ordered_dot(x, x, n));
     return norm == 0 ? 0 : 1 / norm;
   }
 
@@ -326,23 +340,17 @@ class ScoreBlock {
 
   // Only the vectors of rows that see a key of the tile. The maxima are not
   // those of visible keys: finish_scores takes them anew.
-  HWY_INLINE void score_visible(const Product& p, const GroupInfo& info) {
+  HWY_INLINE void score_visible(const Product& p) {
     HWY_ALIGN float unused[kGroupRows] = {};
     const std::int64_t n = keys_.end - keys_.begin;
     for (std::int64_t i = 0; i < n; i += kTileKeys) {
       const auto count =
           static_cast<int>(std::min<std::int64_t>(kTileKeys, n - i));
-      const std::int64_t key = keys_.begin + i;
-      const auto sees = [&](int j) HWY_ATTR {
-        return info.vec_any[j].begin < key + count && info.vec_any[j].end > key;
-      };
-      int from = 0, to = info.vecs;
-      while (from < to && !sees(from)) ++from;
-      while (from < to && !sees(to - 1)) --to;
-      if (from == to) continue;
-      score_some(count, p.rows + from * kVecLanes, p.keys + i * p.step, p.step,
-                 p.depth, p.out + i * kGroupRows + from * kVecLanes, unused,
-                 to - from);
+      const Keys rows = rows_of_keys(i, i + count);
+      if (rows.begin == rows.end) continue;
+      score_some(count, p.rows + rows.begin, p.keys + i * p.step, p.step,
+                 p.depth, p.out + i * kGroupRows + rows.begin, unused,
+                 static_cast<int>(rows.end - rows.begin) / kVecLanes);
     }
   }
 
@@ -428,7 +436,7 @@ class ScoreBlock {
 
   const bool* dense_row(int part, int r) const {
     const int at = std::min(group_ * kGroupRows + r, block_.row_count - 1);
-    return block_.dense[part].rows[at] + keys_.begin;
+    return block_.dense[part].rows[block_.first_row + at] + keys_.begin;
   }
 
   // Whether the dense parts hide nothing of the block.

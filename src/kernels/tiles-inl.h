@@ -8,6 +8,7 @@
 #define REGARD_KERNELS_TILES_INL_H_
 #endif
 
+#include <cmath>
 #include <cstdint>
 #include <type_traits>
 
@@ -363,9 +364,48 @@ HWY_INLINE void transpose_rows(const float* const* rows, int count,
   }
 }
 
-// The sum of squares of n floats in one order for every vector width: sixteen
-// strided sums, then those in index order.
-HWY_INLINE float sum_of_squares(const float* x, std::int64_t n) {
+// to[r][i] += from[i][r] for i in [0, n) and r in [0, count); from's rows are
+// kGroupRows apart.
+HWY_INLINE void add_transposed(const float* HWY_RESTRICT from, int count,
+                               std::int64_t n, float* const* to) {
+  const hn::FixedTag<float, 4> d4;
+  int r = 0;
+  for (; r + 4 <= count; r += 4) {
+    std::int64_t i = 0;
+    for (; i + 4 <= n; i += 4) {
+      const float* at = from + i * kGroupRows + r;
+      const auto a = hn::LoadU(d4, at);
+      const auto b = hn::LoadU(d4, at + kGroupRows);
+      const auto c = hn::LoadU(d4, at + 2 * kGroupRows);
+      const auto e = hn::LoadU(d4, at + 3 * kGroupRows);
+      const auto ac_low = hn::InterleaveLower(d4, a, c);
+      const auto ac_high = hn::InterleaveUpper(d4, a, c);
+      const auto be_low = hn::InterleaveLower(d4, b, e);
+      const auto be_high = hn::InterleaveUpper(d4, b, e);
+      // One row after the other: rows may be the same memory.
+      const auto add = [&](int row, auto values) HWY_ATTR {
+        float* const out = to[r + row] + i;
+        hn::StoreU(hn::Add(hn::LoadU(d4, out), values), d4, out);
+      };
+      add(0, hn::InterleaveLower(d4, ac_low, be_low));
+      add(1, hn::InterleaveUpper(d4, ac_low, be_low));
+      add(2, hn::InterleaveLower(d4, ac_high, be_high));
+      add(3, hn::InterleaveUpper(d4, ac_high, be_high));
+    }
+    for (; i < n; ++i) {
+      for (int row = 0; row < 4; ++row) {
+        to[r + row][i] += from[i * kGroupRows + r + row];
+      }
+    }
+  }
+  for (; r < count; ++r) {
+    for (std::int64_t i = 0; i < n; ++i) to[r][i] += from[i * kGroupRows + r];
+  }
+}
+
+// a . b in one order for every vector width: sixteen strided chains, then a
+// tree.
+HWY_INLINE float ordered_dot(const float* a, const float* b, std::int64_t n) {
   const Tag d;
   constexpr int kVecs = 16 / kVecLanes;
   Vec sum[kVecs];
@@ -373,20 +413,17 @@ HWY_INLINE float sum_of_squares(const float* x, std::int64_t n) {
   std::int64_t i = 0;
   for (; i + 16 <= n; i += 16) {
     for (int j = 0; j < kVecs; ++j) {
-      const Vec v = hn::LoadU(d, x + i + j * kVecLanes);
-      sum[j] = hn::MulAdd(v, v, sum[j]);
+      sum[j] = hn::MulAdd(hn::LoadU(d, a + i + j * kVecLanes),
+                          hn::LoadU(d, b + i + j * kVecLanes), sum[j]);
     }
   }
   HWY_ALIGN float lanes[16];
-  HWY_ALIGN float rest[16] = {};
-  for (std::int64_t j = i; j < n; ++j) rest[j - i] = x[j];
-  for (int j = 0; j < kVecs; ++j) {
-    const Vec v = hn::Load(d, rest + j * kVecLanes);
-    hn::Store(hn::MulAdd(v, v, sum[j]), d, lanes + j * kVecLanes);
+  for (int j = 0; j < kVecs; ++j) hn::Store(sum[j], d, lanes + j * kVecLanes);
+  for (; i < n; ++i) lanes[i % 16] = std::fma(a[i], b[i], lanes[i % 16]);
+  for (int width = 8; width > 0; width /= 2) {
+    for (int j = 0; j < width; ++j) lanes[j] += lanes[j + width];
   }
-  float total = 0;
-  for (const float lane : lanes) total += lane;
-  return total;
+  return lanes[0];
 }
 
 }  // namespace HWY_NAMESPACE

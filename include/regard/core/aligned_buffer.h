@@ -37,10 +37,14 @@ class AlignedBuffer {
   std::size_t size_ = 0;
 };
 
+// Two scratches of the calling thread, so that a call and the tasks that it
+// runs on the same thread do not share one.
+enum class Scratch { kTask, kCall };
+
 // Scratch memory of the calling thread: at least `bytes`, aligned like an
 // AlignedBuffer, kept for the thread's next call so that steady state allocates
 // nothing. A second call on the same thread may move and overwrite it.
-std::byte* thread_scratch(std::size_t bytes);
+std::byte* thread_scratch(std::size_t bytes, Scratch scratch = Scratch::kTask);
 
 // Gives the calling thread's scratch back to the system.
 void release_thread_scratch() noexcept;

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "attention/backward.h"
+
+#include <algorithm>
+
+#include "attention/engine.h"
+
+namespace regard {
+namespace detail {
+namespace {
+
+constexpr const char* kWhere = "attention_backward";
+
+template <typename T>
+void check_gradient(const TensorView<T, 4>& gradient,
+                    const std::array<std::int64_t, 4>& shape,
+                    const char* name) {
+  if (gradient.is_null()) return;
+  require(gradient.shape() == shape, kWhere, "the gradient of ", name,
+          " must have its shape; the gradient is ", to_string(gradient.shape()),
+          ", ", name, " is ", to_string(shape));
+  for (int dim = 0; dim < 3 && gradient.size() > 0; ++dim) {
+    require(gradient.stride(dim) != 0 || gradient.extent(dim) <= 1, kWhere,
+            "the rows of the gradient of ", name,
+            " must not overlap; its strides are ",
+            to_string(gradient.strides()));
+  }
+}
+
+template <typename Real>
+void check_span(std::span<Real> gradient, std::size_t wanted,
+                const char* name) {
+  require(gradient.empty() || gradient.size() == wanted, kWhere,
+          "the gradient of ", name, " must be as long as ", name, ", which is ",
+          wanted, "; it is ", gradient.size());
+}
+
+}  // namespace
+
+template <typename T>
+BackwardProblem<T>::BackwardProblem(const BackwardInputs<T>& in,
+                                    const Gradients<T>& out,
+                                    const OptionsOf<T>& options)
+    : forward(in.q, in.k, in.v, options, kWhere), inputs(in), gradients(out) {
+  const std::array<std::int64_t, 4> shape{in.q.extent(0), in.q.extent(1),
+                                          in.q.extent(2), forward.d_v};
+  require(in.out.shape() == shape && in.d_out.shape() == shape, kWhere,
+          "out and d_out must be [batch, heads, q_len, d_v]; out is ",
+          to_string(in.out.shape()), ", d_out is ", to_string(in.d_out.shape()),
+          ", q is ", to_string(in.q.shape()), ", v is ",
+          to_string(in.v.shape()));
+  require(!options.log_sum_exp.is_null() || in.q.size() == 0, kWhere,
+          "options.log_sum_exp must hold what attention_forward wrote; it is "
+          "null");
+  if (!in.d_log_sum_exp.is_null()) {
+    const std::array<std::int64_t, 3> rows{shape[0], shape[1], shape[2]};
+    require(in.d_log_sum_exp.shape() == rows, kWhere,
+            "d_log_sum_exp must be [batch, heads, q_len]; it is ",
+            to_string(in.d_log_sum_exp.shape()), ", q is ",
+            to_string(in.q.shape()));
+  }
+  check_gradient(out.q, in.q.shape(), "q");
+  check_gradient(out.k, in.k.shape(), "k");
+  check_gradient(out.v, in.v.shape(), "v");
+  require(out.bias.is_null() || !options.bias.is_null(), kWhere,
+          "a gradient of bias needs a bias; there is none");
+  check_gradient(out.bias, options.bias.shape(), "bias");
+  check_span(out.alibi_slopes, options.alibi_slopes.size(), "alibi_slopes");
+  check_span(out.sinks, options.sinks.size(), "sinks");
+  check_span(out.head_scales, options.head_scales.size(), "head_scales");
+}
+
+template struct BackwardProblem<float>;
+template struct BackwardProblem<double>;
+template struct BackwardProblem<BFloat16>;
+template struct BackwardProblem<Float16>;
+
+namespace {
+
+template <typename T, int Rank>
+void fill_zero(const TensorView<T, Rank>& view) {
+  if (view.size() == 0) return;
+  const std::int64_t n = view.extent(3);
+  for (std::int64_t a = 0; a < view.extent(0); ++a) {
+    for (std::int64_t b = 0; b < view.extent(1); ++b) {
+      for (std::int64_t c = 0; c < view.extent(2); ++c) {
+        T* const row = view.at(a, b, c);
+        std::fill(row, row + n, T{});
+      }
+    }
+  }
+}
+
+template <typename T>
+void backward(const BackwardInputs<T>& inputs, const Gradients<T>& gradients,
+              const OptionsOf<T>& options) {
+  const BackwardProblem<T> problem(inputs, gradients, options);
+  const Problem<T>& p = problem.forward;
+  if (p.entries > 0) {  // refuse a bad mask before anything is written
+    for (std::int64_t i = 0; i < (p.packed ? p.entries : 1); ++i) {
+      BoundMask(options.mask, p.mask_sizes(i), p.where);
+    }
+  }
+  fill_zero(gradients.bias);
+  if constexpr (!std::is_same_v<T, double>) {
+    if (engine_available()) return engine_backward(problem);
+  }
+  plain_backward(problem);
+}
+
+}  // namespace
+}  // namespace detail
+
+void attention_backward(const BackwardInputs<float>& inputs,
+                        const Gradients<float>& gradients,
+                        const AttentionOptions& options) {
+  detail::backward(inputs, gradients, options);
+}
+
+void attention_backward(const BackwardInputs<BFloat16>& inputs,
+                        const Gradients<BFloat16>& gradients,
+                        const AttentionOptions& options) {
+  detail::backward(inputs, gradients, options);
+}
+
+void attention_backward(const BackwardInputs<Float16>& inputs,
+                        const Gradients<Float16>& gradients,
+                        const AttentionOptions& options) {
+  detail::backward(inputs, gradients, options);
+}
+
+void attention_backward(const BackwardInputs<double>& inputs,
+                        const Gradients<double>& gradients,
+                        const AttentionOptionsF64& options) {
+  detail::backward(inputs, gradients, options);
+}
+
+}  // namespace regard

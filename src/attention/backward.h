@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <vector>
+
+#include "attention/problem.h"
+#include "regard/attention/backward.h"
+
+namespace regard::detail {
+
+// The arguments of attention_backward, checked.
+template <typename T>
+struct BackwardProblem {
+  Problem<T> forward;
+  const BackwardInputs<T>& inputs;
+  const Gradients<T>& gradients;
+
+  BackwardProblem(const BackwardInputs<T>& inputs,
+                  const Gradients<T>& gradients, const OptionsOf<T>& options);
+
+  // The gradient of the bias of a row's first key, or null.
+  RealOf<T>* d_bias_row(std::int64_t index, std::int64_t head,
+                        std::int64_t query) const {
+    const auto& d = gradients.bias;
+    if (d.is_null()) return nullptr;
+    return d.at(d.extent(0) == 1 ? 0 : index, d.extent(1) == 1 ? 0 : head,
+                d.extent(2) == 1 ? 0 : query);
+  }
+};
+
+// Sums of the gradients that there is one of a head, [entries][heads]: each
+// entry and head has its own until the end, so that no order is left to chance.
+struct HeadSums {
+  HeadSums(std::int64_t entries, std::int64_t heads)
+      : slopes(entries * heads), sinks(slopes), scales(slopes) {}
+
+  template <typename T>
+  void write(const Gradients<T>& to) const {
+    const auto sum = [](const std::vector<double>& from, auto out) {
+      for (std::size_t head = 0; head < out.size(); ++head) {
+        double total = 0;
+        for (std::size_t i = head; i < from.size(); i += out.size()) {
+          total += from[i];
+        }
+        out[head] = static_cast<RealOf<T>>(total);
+      }
+    };
+    sum(slopes, to.alibi_slopes);
+    sum(sinks, to.sinks);
+    sum(scales, to.head_scales);
+  }
+
+  std::vector<double> slopes, sinks, scales;
+};
+
+// On the fused kernels: see kernels/attention_backward.h.
+template <typename T>
+void engine_backward(const BackwardProblem<T>& problem);
+
+// By plain loops: double, and machines without kernels. O(kv_len) memory.
+template <typename T>
+void plain_backward(const BackwardProblem<T>& problem);
+
+}  // namespace regard::detail

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <cmath>
+
+#include "attention/backward.h"
+#include "attention/entry_masks.h"
+#include "attention/plain_row.h"
+#include "regard/core/aligned_buffer.h"
+
+namespace regard::detail {
+namespace {
+
+// One key-value head of one entry: rows one after the other.
+template <typename T>
+class PlainHead {
+ public:
+  using Real = RealOf<T>;
+
+  PlainHead(const BackwardProblem<T>& b, const BoundMask& mask,
+            std::int64_t index, std::int64_t kv_head, HeadSums& sums)
+      : b_(b),
+        p_(b.forward),
+        mask_(mask),
+        index_(index),
+        kv_head_(kv_head),
+        entry_(b.forward.entry(index)),
+        sums_(sums),
+        weights_(entry_.kv_len),
+        factors_(entry_.kv_len),
+        d_k_(entry_.kv_len * p_.d_k),
+        d_v_(entry_.kv_len * p_.d_v),
+        d_q_(p_.d_k) {}
+
+  void run() {
+    for (std::int64_t i = 0; i < entry_.q_len * p_.group; ++i) {
+      run_row(i / p_.group, kv_head_ * p_.group + i % p_.group);
+    }
+    const Gradients<T>& g = b_.gradients;
+    for (std::int64_t key = 0; key < entry_.kv_len; ++key) {
+      write(d_k_.data() + key * p_.d_k, p_.d_k, g.k, kv_head_,
+            entry_.kv_begin + key);
+      write(d_v_.data() + key * p_.d_v, p_.d_v, g.v, kv_head_,
+            entry_.kv_begin + key);
+    }
+  }
+
+ private:
+  void write(const Real* from, std::int64_t n, const TensorView<T, 4>& to,
+             std::int64_t head, std::int64_t at) const {
+    if (to.is_null()) return;
+    T* const out = to.at(entry_.batch, head, at);
+    for (std::int64_t c = 0; c < n; ++c) out[c] = static_cast<T>(from[c]);
+  }
+
+  void run_row(std::int64_t query, std::int64_t head) {
+    const PlainRow<T> row{p_, mask_, entry_, index_, head, query};
+    const std::int64_t at = entry_.q_begin + query;
+    row.weights(weights_.data());
+    std::fill(factors_.begin(), factors_.end(), Real{1});
+    if (p_.options.dropout.rate > 0) row.drop(factors_.data());
+    const T* out = b_.inputs.out.at(entry_.batch, head, at);
+    const T* d_out = b_.inputs.d_out.at(entry_.batch, head, at);
+    Real delta = dot(d_out, out, p_.d_v);
+    if (!b_.inputs.d_log_sum_exp.is_null()) {
+      delta -= b_.inputs.d_log_sum_exp(entry_.batch, head, at);
+    }
+    std::fill(d_q_.begin(), d_q_.end(), Real{0});
+    for (std::int64_t key = 0; key < entry_.kv_len; ++key) {
+      if (weights_[key] != 0) add_pair(row, key, d_out, delta);
+    }
+    write(d_q_.data(), p_.d_k, b_.gradients.q, head, at);
+    if (!p_.options.sinks.empty()) {
+      const Real lse = p_.options.log_sum_exp(entry_.batch, head, at);
+      sums_.sinks[sum_at(head)] -=
+          std::exp(p_.options.sinks[head] - lse) * delta;
+    }
+  }
+
+  void add_pair(const PlainRow<T>& row, std::int64_t key, const T* d_out,
+                Real delta) {
+    const T* v = p_.v.at(entry_.batch, kv_head_, entry_.kv_begin + key);
+    const Real p = weights_[key];
+    // forward: out += p * factor * v
+    for (std::int64_t c = 0; c < p_.d_v; ++c) {
+      d_v_[key * p_.d_v + c] += p * factors_[key] * static_cast<Real>(d_out[c]);
+    }
+    const Real d_p = factors_[key] * dot(d_out, v, p_.d_v);
+    Real d_s = p * (d_p - delta);
+    // forward: score = cap * tanh(score / cap)
+    if (p_.options.softcap > 0) {
+      const Real t = row.score(key) / p_.options.softcap;
+      d_s *= 1 - t * t;
+    }
+    if (Real* d_bias = b_.d_bias_row(index_, row.head, row.query)) {
+      d_bias[key * p_.bias_key_stride()] += d_s;
+    }
+    if (!p_.options.alibi_slopes.empty()) {
+      sums_.slopes[sum_at(row.head)] -= d_s * row.distance(key);
+    }
+    add_score(row, key, d_s);
+  }
+
+  // forward: score = scale * (q . k), with q and k of length 1 for cosine
+  // scores
+  void add_score(const PlainRow<T>& row, std::int64_t key, Real d_s) {
+    const T* q = row.q();
+    const T* k = row.k(key);
+    Real q_inverse = 1, k_inverse = 1;
+    if (p_.options.score == Score::kCosine) {
+      const Real q_norm = std::sqrt(dot(q, q, p_.d_k));
+      const Real k_norm = std::sqrt(dot(k, k, p_.d_k));
+      if (q_norm == 0 || k_norm == 0) return;
+      q_inverse = 1 / q_norm;
+      k_inverse = 1 / k_norm;
+    }
+    const Real scale = p_.head_scale(row.head);
+    const Real similarity = dot(q, k, p_.d_k) * q_inverse * k_inverse;
+    sums_.scales[sum_at(row.head)] += d_s * similarity * p_.scale;
+    const bool cosine = p_.options.score == Score::kCosine;
+    for (std::int64_t c = 0; c < p_.d_k; ++c) {
+      const Real q_unit = static_cast<Real>(q[c]) * q_inverse;
+      const Real k_unit = static_cast<Real>(k[c]) * k_inverse;
+      const Real along_q = cosine ? similarity * q_unit : 0;
+      const Real along_k = cosine ? similarity * k_unit : 0;
+      d_q_[c] += d_s * scale * (k_unit - along_q) * q_inverse;
+      d_k_[key * p_.d_k + c] += d_s * scale * (q_unit - along_k) * k_inverse;
+    }
+  }
+
+  std::size_t sum_at(std::int64_t head) const {
+    return static_cast<std::size_t>(index_ * p_.heads + head);
+  }
+
+  const BackwardProblem<T>& b_;
+  const Problem<T>& p_;
+  const BoundMask& mask_;
+  const std::int64_t index_, kv_head_;
+  const Entry entry_;
+  HeadSums& sums_;
+  std::vector<Real> weights_, factors_, d_k_, d_v_, d_q_;
+};
+
+}  // namespace
+
+template <typename T>
+void plain_backward(const BackwardProblem<T>& b) {
+  const Problem<T>& p = b.forward;
+  HeadSums sums(p.entries, p.heads);
+  if (p.entries > 0 && p.heads > 0) {
+    const EntryMasks<T> masks(p);
+    // Heads may add to the same bias: then one after the other.
+    const Threads threads{
+        b.gradients.bias.is_null() ? p.options.threads.count : 1,
+        p.options.threads.pool};
+    parallel_for(threads, p.entries * p.kv_heads, [&](std::int64_t task) {
+      const std::int64_t index = task / p.kv_heads;
+      masks.with(index, [&](const BoundMask& mask) {
+        PlainHead<T>(b, mask, index, task % p.kv_heads, sums).run();
+      });
+    });
+  }
+  sums.write(b.gradients);
+}
+
+template void plain_backward(const BackwardProblem<float>&);
+template void plain_backward(const BackwardProblem<double>&);
+template void plain_backward(const BackwardProblem<BFloat16>&);
+template void plain_backward(const BackwardProblem<Float16>&);
+
+}  // namespace regard::detail

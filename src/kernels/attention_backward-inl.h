@@ -1,0 +1,491 @@
+// SPDX-License-Identifier: Apache-2.0
+#if defined(REGARD_KERNELS_ATTENTION_BACKWARD_INL_H_) == \
+    defined(HWY_TARGET_TOGGLE)
+#ifdef REGARD_KERNELS_ATTENTION_BACKWARD_INL_H_
+#undef REGARD_KERNELS_ATTENTION_BACKWARD_INL_H_
+#else
+#define REGARD_KERNELS_ATTENTION_BACKWARD_INL_H_
+#endif
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "kernels/attention_backward.h"
+#include "kernels/attention_scores-inl.h"
+#include "kernels/dropout-inl.h"
+#include "kernels/tiles-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace regard::kernels {
+namespace HWY_NAMESPACE {
+
+// Calls body with a null pointer of the storage type.
+template <typename Body>
+HWY_INLINE void with_storage(Storage storage, const Body& body) {
+  switch (storage) {
+    case Storage::kFloat32:
+      return body(static_cast<float*>(nullptr));
+    case Storage::kBFloat16:
+      return body(static_cast<hwy::bfloat16_t*>(nullptr));
+    case Storage::kFloat16:
+      return body(static_cast<hwy::float16_t*>(nullptr));
+  }
+}
+
+HWY_INLINE bool all_finite(const float* x, std::int64_t n) {
+  const Tag d;  // n is a multiple of 16
+  Vec probe = hn::Zero(d);
+  for (std::int64_t i = 0; i < n; i += kVecLanes) {
+    probe = hn::MulAdd(hn::Load(d, x + i), hn::Zero(d), probe);
+  }
+  return hn::AllFalse(d, hn::IsNaN(probe));
+}
+
+// Scratch of one block of keys, after the ScoreBlock's own.
+struct BackwardScratch {
+  std::int64_t k_columns, v_columns;
+  float* keys;      // [kKeyBlock][k_columns]
+  float* values;    // [kKeyBlock][v_columns]
+  float* d_keys;    // [kKeyBlock][k_columns]
+  float* d_values;  // [kKeyBlock][v_columns]
+  float* d_scores;  // [kKeyBlock][kGroupRows]
+  float* norms;     // [kKeyBlock], 1 / |k| for cosine scores
+  float* rest;      // for the ScoreBlock
+
+  HWY_INLINE BackwardScratch(float* base, std::int64_t d_k, std::int64_t d_v)
+      : k_columns(AttentionScratch::padded(d_k)),
+        v_columns(AttentionScratch::padded(d_v)) {
+    const auto take = [&](std::int64_t floats) {
+      float* const at = base;
+      base += AttentionScratch::padded(floats);
+      return at;
+    };
+    keys = take(kKeyBlock * k_columns);
+    values = take(kKeyBlock * v_columns);
+    d_keys = take(kKeyBlock * k_columns);
+    d_values = take(kKeyBlock * v_columns);
+    d_scores = take(kKeyBlock * kGroupRows);
+    norms = take(kKeyBlock);
+    rest = base;
+  }
+};
+
+// Forward: unit = x / |x|. So dx = (d_unit - unit (unit . d_unit)) / |x|.
+HWY_INLINE void project_out(const float* unit, std::int64_t n,
+                            float inverse_norm, float* gradient) {
+  const float along = ordered_dot(unit, gradient, n);
+  for (std::int64_t c = 0; c < n; ++c) {
+    gradient[c] = (gradient[c] - unit[c] * along) * inverse_norm;
+  }
+}
+
+// ---- pass 1 ----
+
+class PrepareGroup {
+ public:
+  HWY_INLINE PrepareGroup(const BackwardHead& head, std::int64_t group)
+      : head_(head),
+        group_(group),
+        rows_(static_cast<int>(std::min<std::int64_t>(
+            kGroupRows, head.row_count - group * kGroupRows))) {}
+
+  template <typename T>
+  HWY_INLINE void run() {
+    const AttentionKeys& keys = head_.block.keys;
+    const std::int64_t k_columns = AttentionScratch::padded(keys.d_k);
+    const std::int64_t v_columns = AttentionScratch::padded(keys.d_v);
+    const std::int64_t first = group_ * kGroupRows;
+    float* const q = head_.query_rows + first * k_columns;
+    float* const d_out = head_.d_out_rows + first * v_columns;
+    clear(q, keys.d_k, k_columns);
+    clear(d_out, keys.d_v, v_columns);
+    std::memset(head_.d_query_rows + first * k_columns, 0,
+                sizeof(float) * kGroupRows * k_columns);
+    const float* q_at[kGroupRows];
+    const float* d_out_at[kGroupRows];
+    for (int r = 0; r < rows_; ++r) {
+      const AttentionRow& row = head_.block.rows[first + r];
+      const BackwardRow& back = head_.backward_rows[first + r];
+      float* const q_row = q + r * k_columns;
+      float* const d_row = d_out + r * v_columns;
+      convert_row(static_cast<const T*>(row.q), keys.d_k, q_row);
+      convert_row(static_cast<const T*>(back.d_out), keys.d_v, d_row);
+      if (head_.block.cosine) normalize(q_row, keys.d_k);
+      q_at[r] = q_row;
+      d_out_at[r] = d_row;
+      set_row(first + r, *row.lse, static_cast<const T*>(back.out), d_row,
+              back.d_lse == nullptr ? 0.0f : *back.d_lse);
+    }
+    for (int r = rows_; r < kGroupRows; ++r) {
+      head_.log2_sums[first + r] = kInfinity;
+      head_.deltas[first + r] = 0;
+      head_.d_slopes[first + r] = 0;
+    }
+    head_.finite[group_] = all_finite(q, kGroupRows * k_columns) &&
+                           all_finite(d_out, kGroupRows * v_columns);
+    pack(q_at, keys.d_k, head_.queries + first * keys.d_k);
+    pack(d_out_at, keys.d_v, head_.d_outs + first * keys.d_v);
+    scale_queries(head_.queries + first * keys.d_k, q);
+  }
+
+ private:
+  static HWY_INLINE void normalize(float* row, std::int64_t n) {
+    const float norm = std::sqrt(ordered_dot(row, row, n));
+    const float factor = norm == 0 ? 0 : 1 / norm;
+    for (std::int64_t c = 0; c < n; ++c) row[c] *= factor;
+  }
+
+  // Zeroes what conversion will not write: columns and rows of padding.
+  HWY_INLINE void clear(float* rows, std::int64_t n, std::int64_t columns) {
+    const int from = n == columns ? rows_ : 0;
+    std::memset(rows + from * columns, 0,
+                sizeof(float) * (kGroupRows - from) * columns);
+  }
+
+  // delta = d_out . out - d_lse
+  template <typename T>
+  HWY_INLINE void set_row(std::int64_t at, float lse, const T* out,
+                          const float* d_out, float d_lse) {
+    const std::int64_t d_v = head_.block.keys.d_v;
+    float delta = 0;
+    if constexpr (std::is_same_v<T, float>) {
+      delta = ordered_dot(out, d_out, d_v);
+    } else {
+      float chunk[256];
+      for (std::int64_t c = 0; c < d_v; c += 256) {
+        const std::int64_t n = std::min<std::int64_t>(256, d_v - c);
+        convert_row(out + c, n, chunk);
+        delta += ordered_dot(chunk, d_out + c, n);
+      }
+    }
+    head_.deltas[at] = delta - d_lse;
+    head_.log2_sums[at] = lse == -kInfinity ? kInfinity : lse * kLog2E;
+    head_.d_slopes[at] = 0;
+  }
+
+  // out [n][kGroupRows] <- rows; zeros for rows of padding.
+  HWY_INLINE void pack(const float* const* rows, std::int64_t n, float* out) {
+    transpose_rows(rows, rows_, n, out);
+    for (std::int64_t c = 0; c < n && rows_ < kGroupRows; ++c) {
+      for (int r = rows_; r < kGroupRows; ++r) out[c * kGroupRows + r] = 0;
+    }
+  }
+
+  // The scores want q times scale and log2(e), as the forward pass had it; dk
+  // wants q times scale.
+  HWY_INLINE void scale_queries(float* packed, float* rows) {
+    const Tag d;
+    HWY_ALIGN float scale[kGroupRows] = {};
+    for (int r = 0; r < rows_; ++r) {
+      scale[r] = head_.block.rows[group_ * kGroupRows + r].scale;
+    }
+    const std::int64_t d_k = head_.block.keys.d_k;
+    for (std::int64_t c = 0; c < d_k; ++c) {
+      for (int j = 0; j < kGroupVecs; ++j) {
+        float* const at = packed + c * kGroupRows + j * kVecLanes;
+        const Vec factor =
+            hn::Mul(hn::Load(d, scale + j * kVecLanes), hn::Set(d, kLog2E));
+        hn::Store(hn::Mul(hn::Load(d, at), factor), d, at);
+      }
+    }
+    const std::int64_t columns = AttentionScratch::padded(d_k);
+    for (int r = 0; r < rows_; ++r) {
+      const Vec factor = hn::Set(d, scale[r]);
+      for (std::int64_t c = 0; c < columns; c += kVecLanes) {
+        float* const at = rows + r * columns + c;
+        hn::Store(hn::Mul(hn::Load(d, at), factor), d, at);
+      }
+    }
+  }
+
+  const BackwardHead& head_;
+  const std::int64_t group_;
+  const int rows_;
+};
+
+// ---- pass 2 ----
+
+class KeyBlockPass {
+ public:
+  HWY_INLINE KeyBlockPass(const BackwardHead& head, std::int64_t key_block,
+                          float* scratch)
+      : head_(head),
+        memory_(scratch, head.block.keys.d_k, head.block.keys.d_v),
+        begin_(key_block * kKeyBlock),
+        end_(std::min(begin_ + kKeyBlock, head.kv_len)) {}
+
+  template <typename T>
+  HWY_INLINE void run() {
+    load_keys<T>();
+    const std::int64_t n = end_ - begin_;
+    std::memset(memory_.d_keys, 0, sizeof(float) * n * memory_.k_columns);
+    std::memset(memory_.d_values, 0, sizeof(float) * n * memory_.v_columns);
+    const std::int64_t groups = (head_.row_count + kGroupRows - 1) / kGroupRows;
+    for (std::int64_t g = 0; g < groups; ++g) run_group(g);
+    if (head_.block.cosine) denormalize_keys();
+    for (std::int64_t i = 0; i < n; ++i) {
+      if (head_.d_k != nullptr) {
+        convert_row(
+            memory_.d_keys + i * memory_.k_columns, head_.block.keys.d_k,
+            static_cast<T*>(head_.d_k) + (begin_ + i) * head_.d_k_stride);
+      }
+      if (head_.d_v != nullptr) {
+        convert_row(
+            memory_.d_values + i * memory_.v_columns, head_.block.keys.d_v,
+            static_cast<T*>(head_.d_v) + (begin_ + i) * head_.d_v_stride);
+      }
+    }
+  }
+
+ private:
+  template <typename T>
+  HWY_INLINE void load_keys() {
+    const AttentionKeys& keys = head_.block.keys;
+    const std::int64_t n = end_ - begin_;
+    std::memset(memory_.keys, 0, sizeof(float) * n * memory_.k_columns);
+    std::memset(memory_.values, 0, sizeof(float) * n * memory_.v_columns);
+    for (std::int64_t i = 0; i < n; ++i) {
+      float* const k = memory_.keys + i * memory_.k_columns;
+      convert_row(static_cast<const T*>(keys.k) + (begin_ + i) * keys.k_stride,
+                  keys.d_k, k);
+      convert_row(static_cast<const T*>(keys.v) + (begin_ + i) * keys.v_stride,
+                  keys.d_v, memory_.values + i * memory_.v_columns);
+      if (head_.block.cosine) {
+        const float norm = std::sqrt(ordered_dot(k, k, keys.d_k));
+        memory_.norms[i] = norm == 0 ? 0 : 1 / norm;
+        for (std::int64_t c = 0; c < keys.d_k; ++c) k[c] *= memory_.norms[i];
+      }
+    }
+    finite_ = all_finite(memory_.keys, n * memory_.k_columns) &&
+              all_finite(memory_.values, n * memory_.v_columns);
+  }
+
+  HWY_INLINE void run_group(std::int64_t g) {
+    AttentionBlock block = head_.block;
+    block.rows = head_.block.rows + g * kGroupRows;
+    block.row_count = static_cast<int>(
+        std::min<std::int64_t>(kGroupRows, head_.row_count - g * kGroupRows));
+    block.scratch = memory_.rest;
+    block.first_row = g * kGroupRows;
+    const AttentionKeys& keys = head_.block.keys;
+    ScoreBlock scores(block, head_.queries + g * kGroupRows * keys.d_k);
+    const std::int64_t first = g * kGroupRows;
+    if (scores.end() <= begin_ || scores.begin() >= end_) return;
+    scores.borrow_keys(begin_, end_, memory_.keys, memory_.k_columns);
+    if (scores.compute(0)) {
+      const std::int64_t skip = scores.first_key() - begin_;
+      scores.multiply(head_.d_outs + first * keys.d_v,
+                      memory_.values + skip * memory_.v_columns,
+                      memory_.v_columns, keys.d_v, memory_.d_scores);
+      differentiate(scores, g);
+      careful_ = !finite_ || !head_.finite[g];
+      // dv = P^T d_out, dk = dS^T q
+      if (head_.d_v != nullptr) {
+        add_to_keys(scores, scores.scores(),
+                    head_.d_out_rows + first * memory_.v_columns,
+                    memory_.v_columns,
+                    memory_.d_values + skip * memory_.v_columns);
+      }
+      add_to_keys(scores, memory_.d_scores,
+                  head_.query_rows + first * memory_.k_columns,
+                  memory_.k_columns, memory_.d_keys + skip * memory_.k_columns);
+      (*head_.begin_turn)(g);
+      add_to_rows(scores, g, skip);
+    } else {
+      (*head_.begin_turn)(g);
+    }
+    (*head_.end_turn)(g);
+  }
+
+  // scores -> P, as the values were weighted; d_scores: dP -> dS.
+  HWY_INLINE void differentiate(ScoreBlock& scores, std::int64_t g) {
+    const Tag d;
+    const AttentionBlock& block = head_.block;
+    const bool drop = block.dropout_threshold != 0;
+    const Vec keep_scale = hn::Set(d, block.keep_scale);
+    const Vec cap_inverse =
+        hn::Set(d, block.softcap == 0 ? 0 : 1 / (block.softcap * kLog2E));
+    const Vec one = hn::Set(d, 1.0f);
+    const Exp2Base exp2(hn::Zero(d));
+    for (int j = 0; j < scores.vecs(0); ++j) {
+      const std::int64_t lane = g * kGroupRows + j * kVecLanes;
+      const Vec log2_sum = hn::Load(d, head_.log2_sums + lane);
+      const Vec delta = hn::Load(d, head_.deltas + lane);
+      float* const s_at = scores.scores() + j * kVecLanes;
+      float* const d_at = memory_.d_scores + j * kVecLanes;
+      const auto [from, to] = scores.vec_keys(j);
+      for (std::int64_t i = 0; i < scores.keys(); ++i) {
+        if (i >= from && i < to) continue;
+        hn::Store(hn::Zero(d), d, s_at + i * kGroupRows);
+        hn::Store(hn::Zero(d), d, d_at + i * kGroupRows);
+      }
+      DropoutDraw draw(block, scores, 0, j);
+      for (std::int64_t i = from; i < to; ++i) {
+        const Vec s = hn::Load(d, s_at + i * kGroupRows);
+        Vec dp = hn::Load(d, d_at + i * kGroupRows);
+        const Vec p = exp2(hn::Sub(s, log2_sum));
+        Vec used = p;
+        if (drop) {
+          const auto dropped = draw.dropped(scores.first_key() + i);
+          used = hn::IfThenZeroElse(dropped, hn::Mul(p, keep_scale));
+          dp = hn::IfThenZeroElse(dropped, hn::Mul(dp, keep_scale));
+        }
+        Vec ds = hn::Mul(p, hn::Sub(dp, delta));
+        if (block.softcap != 0) {
+          // d tanh = 1 - tanh^2, and s is cap * tanh.
+          const Vec t = hn::Mul(s, cap_inverse);
+          ds = hn::Mul(ds, hn::NegMulAdd(t, t, one));
+        }
+        // Whatever stands in a pair without weight, it has no gradient.
+        ds = hn::IfThenElseZero(hn::Ne(p, hn::Zero(d)), ds);
+        hn::Store(used, d, s_at + i * kGroupRows);
+        hn::Store(ds, d, d_at + i * kGroupRows);
+      }
+    }
+  }
+
+  // out[key][column] += sum over rows of weights[key][row] *
+  // values[row][column]
+  HWY_INLINE void add_to_keys(const ScoreBlock& scores, const float* weights,
+                              const float* values, std::int64_t columns,
+                              float* out) {
+    constexpr std::int64_t kTileWidth = kTileColumns * kVecLanes;
+    for (std::int64_t c = 0; c < columns; c += kTileWidth) {
+      const auto vecs =
+          static_cast<int>(std::min(kTileWidth, columns - c) / kVecLanes);
+      for (std::int64_t i = 0; i < scores.keys(); i += kTileRows) {
+        const std::int64_t count =
+            std::min<std::int64_t>(kTileRows, scores.keys() - i);
+        const auto [from, to] = scores.rows_of_keys(i, i + count);
+        if (from >= to) continue;
+        const ValueProduct product{.weights = weights + i * kGroupRows + from,
+                                   .v = values + from * columns + c,
+                                   .v_stride = columns,
+                                   .inner = to - from,
+                                   .out = out + i * columns + c,
+                                   .out_stride = columns,
+                                   .from_zero = false};
+        multiply<Weights::kRowMajor>(static_cast<int>(count), vecs, product);
+      }
+    }
+  }
+
+  // dq += dS k, and what else is summed a row.
+  HWY_INLINE void add_to_rows(const ScoreBlock& scores, std::int64_t g,
+                              std::int64_t skip) {
+    constexpr std::int64_t kTileWidth = kTileColumns * kVecLanes;
+    const int rows = scores.row_count();
+    const std::int64_t columns = memory_.k_columns;
+    float* const out = head_.d_query_rows + g * kGroupRows * columns;
+    for (std::int64_t c = 0; c < columns; c += kTileWidth) {
+      const auto vecs =
+          static_cast<int>(std::min(kTileWidth, columns - c) / kVecLanes);
+      for (int r = 0; r < rows; r += kTileRows) {
+        const auto [from, to] = scores.tile_keys(r / kTileRows);
+        if (from >= to) continue;
+        const ValueProduct product{
+            .weights = memory_.d_scores + from * kGroupRows + r,
+            .v = memory_.keys + (skip + from) * columns + c,
+            .v_stride = columns,
+            .inner = to - from,
+            .out = out + r * columns + c,
+            .out_stride = columns,
+            .from_zero = false};
+        multiply<Weights::kInnerMajor>(std::min(kTileRows, rows - r), vecs,
+                                       product);
+      }
+    }
+    if (head_.backward_rows[0].d_bias != nullptr) add_bias(scores, g);
+    if (head_.block.has_alibi) add_slopes(scores, g);
+  }
+
+  template <Weights kLayout>
+  HWY_INLINE void multiply(int rows, int vecs, const ValueProduct& product) {
+    if (careful_) {
+      value_some_carefully<kLayout>(rows, vecs, product);
+    } else {
+      value_some<kLayout>(rows, vecs, product);
+    }
+  }
+
+  HWY_INLINE void add_bias(const ScoreBlock& scores, std::int64_t g) {
+    const BackwardRow* const rows = head_.backward_rows + g * kGroupRows;
+    float* to[kGroupRows];
+    for (int r = 0; r < scores.row_count(); ++r) {
+      to[r] = rows[r].d_bias + scores.first_key() * head_.block.bias_key_stride;
+    }
+    if (head_.block.bias_key_stride == 1) {
+      return add_transposed(memory_.d_scores, scores.row_count(), scores.keys(),
+                            to);
+    }
+    for (int r = 0; r < scores.row_count(); ++r) {
+      for (std::int64_t i = 0; i < scores.keys(); ++i) {
+        *to[r] += memory_.d_scores[i * kGroupRows + r];
+      }
+    }
+  }
+
+  // Forward: score -= slope * |position - key|.
+  HWY_INLINE void add_slopes(const ScoreBlock& scores, std::int64_t g) {
+    for (int r = 0; r < scores.row_count(); ++r) {
+      const float position = scores.row(r).alibi_position;
+      float sum = 0;
+      for (std::int64_t i = 0; i < scores.keys(); ++i) {
+        const auto key = static_cast<float>(scores.first_key() + i);
+        sum += memory_.d_scores[i * kGroupRows + r] * std::abs(position - key);
+      }
+      head_.d_slopes[g * kGroupRows + r] -= sum;
+    }
+  }
+
+  HWY_INLINE void denormalize_keys() {
+    const std::int64_t d_k = head_.block.keys.d_k;
+    for (std::int64_t i = 0; i < end_ - begin_; ++i) {
+      project_out(memory_.keys + i * memory_.k_columns, d_k, memory_.norms[i],
+                  memory_.d_keys + i * memory_.k_columns);
+    }
+  }
+
+  const BackwardHead& head_;
+  const BackwardScratch memory_;
+  const std::int64_t begin_, end_;
+  bool finite_ = true;  // the keys and values are
+  bool careful_ = false;
+};
+
+// ---- pass 3 ----
+
+// dq = scale * dS k, and its part in the gradient of the scale: q . dS k.
+template <typename T>
+HWY_INLINE void finish_group(const BackwardHead& head, std::int64_t group) {
+  const std::int64_t d_k = head.block.keys.d_k;
+  const std::int64_t columns = AttentionScratch::padded(d_k);
+  const std::int64_t last = std::min(head.row_count, (group + 1) * kGroupRows);
+  for (std::int64_t i = group * kGroupRows; i < last; ++i) {
+    float* const gradient = head.d_query_rows + i * columns;
+    // Not query_rows: the scale may be zero.
+    float* const q = head.query_rows + i * columns;
+    convert_row(static_cast<const T*>(head.block.rows[i].q), d_k, q);
+    float inverse_norm = 1;
+    if (head.block.cosine) {
+      const float norm = std::sqrt(ordered_dot(q, q, d_k));
+      inverse_norm = norm == 0 ? 0 : 1 / norm;
+      for (std::int64_t c = 0; c < d_k; ++c) q[c] *= inverse_norm;
+    }
+    head.d_scales[i] = ordered_dot(q, gradient, d_k);
+    for (std::int64_t c = 0; c < d_k; ++c) {
+      gradient[c] *= head.block.rows[i].scale;
+    }
+    if (head.block.cosine) project_out(q, d_k, inverse_norm, gradient);
+    if (head.backward_rows[i].d_q != nullptr) {
+      convert_row(gradient, d_k, static_cast<T*>(head.backward_rows[i].d_q));
+    }
+  }
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace regard::kernels
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target guard

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/attention_forward.h"
+#include "regard/core/threads.h"
+
+namespace regard::kernels {
+
+// The backward pass of the rows that read one key-value head, in three passes:
+//
+//   1. prepare a group of kGroupRows rows: pack q and d_out both ways, and take
+//      delta = d_out . out - d_lse
+//   2. for a block of kKeyBlock keys, over all groups in order: with P and dP
+//      recomputed, dS = P * (dP - delta), then
+//      dv = P^T d_out, dk = dS^T q, dq += dS k
+//   3. finish a group: write dq, and what is summed a row
+//
+// Pass 2 owns its keys; what it adds to a row (dq, bias, slopes) it adds when
+// the block before it has, so every sum runs over keys in index order, whoever
+// does it. Five products a pair, none twice.
+
+struct BackwardRow {
+  const void* out;     // d_v elements
+  const void* d_out;   // d_v elements
+  const float* d_lse;  // or null
+  void* d_q;           // d_k elements, or null
+  float* d_bias;       // of key 0, or null
+};
+
+// [padded rows] means row_count rounded up to kGroupRows. Columns of rows are
+// padded to 16.
+struct BackwardHead {
+  AttentionBlock block;  // its rows are all rows of the head, any number
+  std::int64_t row_count;
+  const BackwardRow* backward_rows;  // [row_count]
+  std::int64_t kv_len;
+  void* d_k;  // of key 0, or null
+  void* d_v;
+  std::int64_t d_k_stride, d_v_stride;
+
+  float* queries;     // [groups][d_k][kGroupRows], scaled to log2
+  float* d_outs;      // [groups][d_v][kGroupRows]
+  float* query_rows;  // [padded rows][d_k], times the row's scale; of length 1
+                      // before that for cosine scores
+  float* d_out_rows;  // [padded rows][d_v]
+  float* d_query_rows;  // [padded rows][d_k]: dS k
+  float* log2_sums;     // [padded rows]; +inf where a row sees nothing
+  float* deltas;        // [padded rows]
+  float* d_slopes;      // [padded rows], of the row's ALiBi slope
+  float* d_scales;      // [padded rows], of the row's scale
+  bool* finite;         // [groups]: q and d_out are
+
+  // Called before and after something is added to a group's rows.
+  const FunctionRef<void(std::int64_t group)>* begin_turn;
+  const FunctionRef<void(std::int64_t group)>* end_turn;
+};
+
+std::size_t backward_scratch_floats(std::int64_t d_k, std::int64_t d_v);
+
+void backward_prepare(const BackwardHead& head, std::int64_t group) noexcept;
+void backward_keys(const BackwardHead& head, std::int64_t key_block,
+                   float* scratch) noexcept;
+void backward_finish(const BackwardHead& head, std::int64_t group) noexcept;
+
+}  // namespace regard::kernels

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "hwy/cache_control.h"
 #include "hwy/highway.h"
 #include "kernels/gemm.h"
 
@@ -35,6 +36,10 @@ constexpr int kGemmVecs = 3;
 // all row tiles pass over it. The sums go through c between the cuts,
 // unrounded.
 constexpr std::int64_t kGemmDepth = 256;
+// All panels pass over one span of k before the next, so that the rows of a
+// stay in the L2 cache however long they are.
+constexpr std::int64_t kGemmSpan = 512;
+static_assert(kGemmSpan % kGemmDepth == 0);
 
 // One tile of one cut of k. `a` is read as a[r * a_row + i * a_step].
 struct GemmTile {
@@ -47,6 +52,11 @@ struct GemmTile {
   std::int64_t c_stride;
   std::int64_t k;
   bool from_zero;
+  // What is wanted next of b: the first tiles fetch one line of it a step of k,
+  // because its panels come from beyond the L2 cache. A step of 0 fetches
+  // nothing new.
+  const float* ahead;
+  std::int64_t ahead_step;
 };
 
 template <int kRows, int kVecs, LeftSide kLeft>
@@ -55,6 +65,7 @@ HWY_INLINE void gemm_tile(const GemmTile& t) {
   const std::int64_t lanes = static_cast<std::int64_t>(hn::Lanes(d));
   const float* HWY_RESTRICT a = t.a;
   const float* HWY_RESTRICT b = t.b;
+  const float* ahead = t.ahead;
   const std::int64_t a_row = kLeft == LeftSide::kPacked ? 1 : t.a_row;
   constexpr std::int64_t kStep = kLeft == LeftSide::kPacked ? kTileRows : 1;
   GemmVec sum[kRows][kVecs];
@@ -85,8 +96,10 @@ HWY_INLINE void gemm_tile(const GemmTile& t) {
         sum[r][v] = hn::MulAdd(left, right[v], sum[r][v]);
       }
     }
+    hwy::Prefetch(ahead);
     a += kStep;
     b += t.b_step;
+    ahead += t.ahead_step;
   }
   HWY_UNROLL(8)
   for (int r = 0; r < kRows; ++r) {
@@ -115,6 +128,12 @@ HWY_NOINLINE void gemm_rows(GemmTile t, std::int64_t rows) {
   for (; row + kGemmRows <= rows; row += kGemmRows) {
     move_to_row();
     gemm_tile<kGemmRows, kVecs, kLeft>(t);
+    // A panel [k][48] is 3 k lines long.
+    if (row < 2 * kGemmRows) {
+      t.ahead += t.k * t.ahead_step;
+    } else {
+      t.ahead_step = 0;
+    }
   }
   if (kGemmRows > 4 && row + 4 <= rows) {
     move_to_row();
@@ -157,6 +176,7 @@ HWY_INLINE void gemm_panel(GemmTile t, std::int64_t rows,
     t.b += vecs * lanes;
     t.c += vecs * lanes;
     if (t.bias != nullptr) t.bias += vecs * lanes;
+    t.ahead_step = 0;
   }
 }
 
@@ -188,34 +208,58 @@ HWY_INLINE void gemm_edge(GemmTile t, std::int64_t rows, std::int64_t columns) {
   }
 }
 
-template <LeftSide kLeft>
-HWY_INLINE void gemm_blocks(const Gemm& job) {
+// Where the product stands: a panel, by its first column, and a cut of k.
+struct GemmPlace {
+  std::int64_t col = 0;
   std::int64_t i = 0;
+
+  static std::int64_t panel_step(const Gemm& job, std::int64_t col) {
+    const std::int64_t columns = std::min(kPanelColumns, job.n - col);
+    return (columns + kColumnStep - 1) / kColumnStep * kColumnStep;
+  }
+  const float* b(const Gemm& job) const {
+    return job.b + col * job.k + i * panel_step(job, col);
+  }
+  // Along k to the end of a span, then the next panel, then the next span.
+  GemmPlace next(const Gemm& job) const {
+    const std::int64_t cut_end = std::min(i + kGemmDepth, job.k);
+    const std::int64_t span = i / kGemmSpan * kGemmSpan;
+    const bool span_ends = cut_end == job.k || cut_end % kGemmSpan == 0;
+    if (!span_ends) return {col, cut_end};
+    if (col + kPanelColumns < job.n) return {col + kPanelColumns, span};
+    return {0, cut_end};
+  }
+  bool is_end(const Gemm& job) const { return col == 0 && i == job.k; }
+};
+
+template <LeftSide kLeft>
+HWY_INLINE void gemm_panels(const Gemm& job) {
+  if (job.n == 0) return;
+  GemmPlace place;
   do {
-    const std::int64_t depth = std::min(kGemmDepth, job.k - i);
-    const bool last = i + depth == job.k;
-    for (std::int64_t col = 0; col < job.n; col += kPanelColumns) {
-      const std::int64_t columns = std::min(kPanelColumns, job.n - col);
-      const std::int64_t step =
-          (columns + kColumnStep - 1) / kColumnStep * kColumnStep;
-      GemmTile t;
-      t.a = job.a + (kLeft == LeftSide::kPacked ? i * kTileRows : i);
-      t.a_row = kLeft == LeftSide::kPacked ? job.k : job.a_stride;
-      t.b = job.b + col * job.k + i * step;
-      t.b_step = step;
-      t.bias = last && job.bias != nullptr ? job.bias + col : nullptr;
-      t.c = job.c + col;
-      t.c_stride = job.c_stride;
-      t.k = depth;
-      t.from_zero = i == 0 && job.start == Start::kZero;
-      if (columns == step) {
-        gemm_panel<kLeft>(t, job.m, columns);
-      } else {
-        gemm_edge<kLeft>(t, job.m, columns);
-      }
+    const GemmPlace next = place.next(job);
+    const bool at_end = next.is_end(job);
+    const std::int64_t columns = std::min(kPanelColumns, job.n - place.col);
+    GemmTile t;
+    t.k = std::min(kGemmDepth, job.k - place.i);
+    t.a = job.a + (kLeft == LeftSide::kPacked ? place.i * kTileRows : place.i);
+    t.a_row = kLeft == LeftSide::kPacked ? job.k : job.a_stride;
+    t.b = place.b(job);
+    t.b_step = GemmPlace::panel_step(job, place.col);
+    const bool biased = job.bias != nullptr && place.i + t.k == job.k;
+    t.bias = biased ? job.bias + place.col : nullptr;
+    t.c = job.c + place.col;
+    t.c_stride = job.c_stride;
+    t.from_zero = place.i == 0 && job.start == Start::kZero;
+    t.ahead = at_end ? t.b : next.b(job);
+    t.ahead_step = at_end ? 0 : kColumnStep;
+    if (columns == t.b_step) {
+      gemm_panel<kLeft>(t, job.m, columns);
+    } else {
+      gemm_edge<kLeft>(t, job.m, columns);
     }
-    i += depth;
-  } while (i < job.k);
+    place = next;
+  } while (!place.is_end(job));
 }
 
 HWY_INLINE void pack_columns_impl(const float* HWY_RESTRICT b,

@@ -13,9 +13,9 @@ namespace HWY_NAMESPACE {
 
 void run_gemm(const Gemm& job) {
   if (job.left == LeftSide::kPacked) {
-    gemm_blocks<LeftSide::kPacked>(job);
+    gemm_panels<LeftSide::kPacked>(job);
   } else {
-    gemm_blocks<LeftSide::kRows>(job);
+    gemm_panels<LeftSide::kRows>(job);
   }
 }
 

@@ -69,9 +69,14 @@ struct Gemm {
   Start start = Start::kZero;
 };
 
+// The rows to give at a time: what is used of a [rows, k] at once stays in the
+// L2 cache while the panels pass over it, and a panel serves enough rows to be
+// worth fetching.
+constexpr std::int64_t gemm_rows(std::int64_t k) { return k < 256 ? 128 : 64; }
+
 // Any size may be zero; with k = 0 the chains are empty and the bias is still
-// added. Meant for blocks of up to a few hundred rows: a caller cuts a larger m
-// (and n, between panels), for threads and so that a stays in cache.
+// added. A caller cuts a larger m into gemm_rows(k), and between them, or
+// between panels of n, for threads.
 void gemm(const Gemm& job) noexcept;
 
 }  // namespace regard::kernels

@@ -9,9 +9,6 @@
 namespace regard::nn::detail {
 namespace {
 
-// So many rows of the input stay in the L2 cache while all panels of the weight
-// pass over them.
-constexpr std::int64_t kBlockRows = 128;
 // Below so many multiply-adds another thread costs more than it brings.
 constexpr std::int64_t kWorthAThread = 1 << 20;
 
@@ -46,7 +43,7 @@ Cut cut(const Product& product, int threads) {
   }
   if (c.entries == 0 || c.rows == 0 || columns == 0) return {};
   // Blocks of equal size, so that no thread is left with a rest.
-  c.row_blocks = blocks_of(c.rows, kBlockRows);
+  c.row_blocks = blocks_of(c.rows, kernels::gemm_rows(product.input.extent(2)));
   c.block_rows =
       blocks_of(blocks_of(c.rows, c.row_blocks), kernels::kTileRows) *
       kernels::kTileRows;

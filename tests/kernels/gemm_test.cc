@@ -218,11 +218,12 @@ TEST_P(GemmTest, CuttingRowsAndPanelsChangesNoBit) {
 
 INSTANTIATE_TEST_SUITE_P(
     Sizes, GemmTest,
-    ::testing::Values(Problem{1, 1, 1}, Problem{1, 1, 0}, Problem{0, 5, 3},
-                      Problem{5, 0, 3}, Problem{7, 59, 97}, Problem{8, 48, 16},
-                      Problem{9, 47, 17}, Problem{15, 49, 255},
-                      Problem{16, 96, 256}, Problem{17, 97, 257},
-                      Problem{3, 33, 600},
+    ::testing::Values(Problem{1, 1, 1}, Problem{1, 1, 0}, Problem{3, 100, 0},
+                      Problem{0, 5, 3}, Problem{5, 0, 3}, Problem{7, 59, 97},
+                      Problem{8, 48, 16}, Problem{9, 47, 17},
+                      Problem{15, 49, 255}, Problem{16, 96, 256},
+                      Problem{17, 97, 257}, Problem{3, 33, 600},
+                      Problem{11, 113, 1100},
                       Problem{23, 16, 64, Start::kZero, false},
                       Problem{12, 32, 512, Start::kResult, false},
                       Problem{13, 145, 513, Start::kResult, true},

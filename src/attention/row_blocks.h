@@ -13,17 +13,10 @@ namespace regard::detail {
 // batch entry and key-value head. Row r is query r / group of head kv_head *
 // group + r % group, so the heads of a group share every key that is loaded.
 struct RowBlock {
-  struct Row {
-    std::int64_t head, query;
-  };
-
   std::int64_t index;  // of the entry
   std::int64_t kv_head;
   std::int64_t first;
   int count;
-  // If given, the rows themselves, [count], instead of first and the rule
-  // above.
-  const Row* rows = nullptr;
 };
 
 // How the rows of a problem are cut into blocks. The cut changes no bit of the

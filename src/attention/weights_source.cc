@@ -2,11 +2,13 @@
 #include "attention/weights_source.h"
 
 #include <array>
+#include <cstddef>
 #include <type_traits>
 
 #include "attention/engine.h"
 #include "attention/plain_row.h"
 #include "kernels/attention_weights.h"
+#include "regard/core/aligned_buffer.h"
 
 namespace regard::detail {
 
@@ -58,24 +60,51 @@ template <typename T>
 void WeightsSource<T>::run_kernel(const RowsOfHead& rows, WeightRows<Real> to,
                                   Real share, WeightRows<Real> sums) const {
   if constexpr (!std::is_same_v<T, double>) {
-    const auto count = static_cast<int>(rows.queries.size());
-    std::array<RowBlock::Row, kMaxWeightRows> list;
-    for (int i = 0; i < count; ++i) {
-      list[i] = {rows.head, rows.queries[i]};
-    }
-    const RowBlock block{.index = rows.index,
-                         .kv_head = rows.head / problem_.group,
-                         .first = 0,
-                         .count = count,
-                         .rows = list.data()};
-    const BlockMemory<T> memory(problem_, count, masks_.dense_parts());
-    const std::int64_t keys = problem_.entry(rows.index).kv_len;
     masks_.with(rows.index, [&](const BoundMask& mask) {
+      std::array<kernels::AttentionRow, kMaxWeightRows> list;
+      kernels::AttentionBlock block =
+          describe_call(problem_, rows.index, rows.head / problem_.group);
+      block.rows = list.data();
+      block.row_count = static_cast<int>(rows.queries.size());
+      for (int i = 0; i < block.row_count; ++i) {
+        list[i] = describe_row<T>(problem_, mask, rows.index, rows.head,
+                                  rows.queries[i], nullptr);
+      }
+      describe_dense(rows, mask, block);
       kernels::attention_weights_block(
-          memory.describe(block, mask, {}),
-          {to.data, to.stride, keys, sums.data, sums.stride, share});
+          block, {to.data, to.stride, problem_.entry(rows.index).kv_len,
+                  sums.data, sums.stride, share});
     });
   }
+}
+
+// The dense parts and the kernel's scratch, in the thread's own.
+template <typename T>
+void WeightsSource<T>::describe_dense(const RowsOfHead& rows,
+                                      const BoundMask& mask,
+                                      kernels::AttentionBlock& block) const {
+  const std::size_t parts = mask.dense().size();
+  const std::size_t kernel_bytes =
+      line_up(sizeof(float) * kernels::attention_scratch_floats(
+                                  block.row_count, problem_.d_k, 0));
+  const std::size_t part_bytes =
+      line_up(sizeof(kernels::AttentionDense) * parts);
+  const std::size_t row_bytes = line_up(sizeof(bool*) * rows.queries.size());
+  std::byte* memory =
+      thread_scratch(kernel_bytes + part_bytes + parts * row_bytes);
+  block.scratch = reinterpret_cast<float*>(memory);
+  auto* const dense =
+      reinterpret_cast<kernels::AttentionDense*>(memory + kernel_bytes);
+  for (std::size_t part = 0; part < parts; ++part) {
+    auto* const at = reinterpret_cast<const bool**>(
+        memory + kernel_bytes + part_bytes + part * row_bytes);
+    for (std::size_t i = 0; i < rows.queries.size(); ++i) {
+      at[i] = mask.dense()[part].row(rows.index, rows.head, rows.queries[i]);
+    }
+    dense[part] = {at, mask.dense()[part].visible_when};
+  }
+  block.dense = dense;
+  block.dense_count = static_cast<int>(parts);
 }
 
 template class WeightsSource<float>;

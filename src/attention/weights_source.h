@@ -7,6 +7,7 @@
 #include "attention/entry_masks.h"
 #include "attention/problem.h"
 #include "attention/row_blocks.h"
+#include "kernels/attention_forward.h"
 
 namespace regard::detail {
 
@@ -47,6 +48,8 @@ class WeightsSource {
   void write_plain(const RowsOfHead& rows, WeightRows<Real> to) const;
   void run_kernel(const RowsOfHead& rows, WeightRows<Real> to, Real share,
                   WeightRows<Real> sums) const;
+  void describe_dense(const RowsOfHead& rows, const BoundMask& mask,
+                      kernels::AttentionBlock& block) const;
 
   const Problem<T>& problem_;
   const EntryMasks<T>& masks_;

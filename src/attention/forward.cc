@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "attention/bf16.h"
 #include "attention/engine.h"
 #include "attention/plain.h"
 #include "attention/problem.h"
@@ -12,10 +13,13 @@ void forward(TensorView<const T, 4> q, TensorView<const T, 4> k,
              const detail::OptionsOf<T>& options) {
   const detail::Problem<T> problem(q, k, v, options, "attention_forward");
   problem.check_out(out);
-  if constexpr (!std::is_same_v<T, double>) {
-    if (detail::engine_available()) {
-      return detail::engine_forward(problem, out);
-    }
+  const bool in_bf16 = options.compute == Compute::kBFloat16;
+  if constexpr (std::is_same_v<T, double>) {
+    require(!in_bf16, problem.where,
+            "compute in bf16 is for float, bf16 and fp16; q is double");
+  } else if (detail::engine_available()) {
+    return in_bf16 ? detail::bf16_forward(problem, out)
+                   : detail::engine_forward(problem, out);
   }
   detail::plain_forward(problem, out);
 }

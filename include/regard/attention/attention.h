@@ -18,6 +18,17 @@ enum class Score {
             // is similar to nothing: its scores are 0
 };
 
+// The arithmetic of attention_forward. Everything else computes in float.
+enum class Compute {
+  // In float (double for double), the same bits on every machine.
+  kFloat32,
+  // q, k, v and the weights are rounded to bf16 where they are multiplied; sums
+  // and the softmax stay in float. By tiles (AMX), VDPBF16PS or float, as the
+  // machine has them: each has bits of its own, which depend on no thread,
+  // batch or block. Not for double.
+  kBFloat16,
+};
+
 // Weights are dropped after the softmax and the others divided by 1 - rate.
 // Whether one is dropped is a pure function of (seed, batch, head, query, key).
 struct Dropout {
@@ -64,6 +75,7 @@ struct BasicAttentionOptions {
   // row's denominator, sink included; -inf where it is zero.
   TensorView<Real, 3> log_sum_exp{};
   Threads threads{};
+  Compute compute = Compute::kFloat32;
 };
 using AttentionOptions = BasicAttentionOptions<float>;
 using AttentionOptionsF64 = BasicAttentionOptions<double>;

@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/bf16_avx512.h"
+
+#if REGARD_BF16_X86
+
+#include <immintrin.h>
+
+#include "hwy/base.h"
+
+// See bf16_avx512.cc: nothing from the standard library below.
+HWY_PUSH_ATTRIBUTES("avx512f,avx512bw,avx512dq,avx512vl,amx-tile,amx-bf16")
+namespace regard::kernels {
+namespace {
+
+// The tile intrinsics do not tell the compiler that they touch memory, so a
+// vector's store could be moved behind the tile's load that wants it.
+#define REGARD_FENCE asm volatile("" ::: "memory")
+
+struct alignas(64) TileConfig {
+  std::uint8_t palette = 1;
+  std::uint8_t start_row = 0;
+  std::uint8_t reserved[14] = {};
+  std::uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
+  std::uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
+};
+
+void begin() noexcept {
+  const TileConfig config;
+  REGARD_FENCE;
+  _tile_loadconfig(&config);
+}
+
+void end() noexcept { _tile_release(); }
+
+// Tiles 0 .. 3 are the sums of two blocks of rows and two halves of a group;
+// 4 and 5 hold rows, 6 and 7 keys. The sums of one group are stored while the
+// products of the next begin.
+void score_both(const Bf16Head& head, const Bf16Strip& strip) {
+  const int steps = head.key_steps;
+  const Bf16Bits* const q0 = strip.queries;
+  const Bf16Bits* const q1 = q0 + steps * kTileBf16;
+  float* before = nullptr;
+  for (int slot = 0; slot < strip.slots; ++slot) {
+    const Bf16Bits* const k0 =
+        head.keys + strip.groups[slot] * 2 * steps * kTileBf16;
+    const Bf16Bits* const k1 = k0 + steps * kTileBf16;
+    _tile_loadd(4, q0, 64);
+    _tile_loadd(6, k0, 64);
+    if (before != nullptr) _tile_stored(0, before, 64);
+    _tile_zero(0);
+    _tile_dpbf16ps(0, 4, 6);
+    _tile_loadd(7, k1, 64);
+    if (before != nullptr) _tile_stored(1, before + kTileFloats, 64);
+    _tile_zero(1);
+    _tile_dpbf16ps(1, 4, 7);
+    _tile_loadd(5, q1, 64);
+    if (before != nullptr) _tile_stored(2, before + 2 * kTileFloats, 64);
+    _tile_zero(2);
+    _tile_dpbf16ps(2, 5, 6);
+    if (before != nullptr) _tile_stored(3, before + 3 * kTileFloats, 64);
+    _tile_zero(3);
+    _tile_dpbf16ps(3, 5, 7);
+    for (int step = 1; step < steps; ++step) {
+      const int at = step * kTileBf16;
+      _tile_loadd(4, q0 + at, 64);
+      _tile_loadd(6, k0 + at, 64);
+      _tile_dpbf16ps(0, 4, 6);
+      _tile_loadd(7, k1 + at, 64);
+      _tile_dpbf16ps(1, 4, 7);
+      _tile_loadd(5, q1 + at, 64);
+      _tile_dpbf16ps(2, 5, 6);
+      _tile_dpbf16ps(3, 5, 7);
+    }
+    before = strip.scores + slot * kGroupFloats;
+  }
+  _tile_stored(0, before, 64);
+  _tile_stored(1, before + kTileFloats, 64);
+  _tile_stored(2, before + 2 * kTileFloats, 64);
+  _tile_stored(3, before + 3 * kTileFloats, 64);
+}
+
+void score_one(const Bf16Head& head, const Bf16Strip& strip) {
+  const int steps = head.key_steps;
+  for (int slot = 0; slot < strip.slots; ++slot) {
+    const Bf16Bits* const k0 =
+        head.keys + strip.groups[slot] * 2 * steps * kTileBf16;
+    const Bf16Bits* const k1 = k0 + steps * kTileBf16;
+    _tile_zero(0);
+    _tile_zero(1);
+    for (int step = 0; step < steps; ++step) {
+      const int at = step * kTileBf16;
+      _tile_loadd(4, strip.queries + at, 64);
+      _tile_loadd(6, k0 + at, 64);
+      _tile_dpbf16ps(0, 4, 6);
+      _tile_loadd(7, k1 + at, 64);
+      _tile_dpbf16ps(1, 4, 7);
+    }
+    float* const to = strip.scores + slot * kGroupFloats;
+    _tile_stored(0, to, 64);
+    _tile_stored(1, to + kTileFloats, 64);
+  }
+}
+
+void score(const Bf16Head& head, const Bf16Strip& strip) noexcept {
+  REGARD_FENCE;
+  if (strip.blocks == 2) {
+    score_both(head, strip);
+  } else {
+    score_one(head, strip);
+  }
+  REGARD_FENCE;
+}
+
+// The address of a strip's weights as the tile loads want it.
+inline const float* weights_at(const Bf16Strip& strip, int slot) {
+  return strip.scores + slot * kGroupFloats;
+}
+
+inline const Bf16Bits* values_at(const Bf16Head& head, const Bf16Strip& strip,
+                                 int slot, int tile) {
+  return head.values +
+         (strip.groups[slot] * head.value_tiles + tile) * kTileBf16;
+}
+
+// Two blocks of rows, two tiles of values.
+void add_two_by_two(const Bf16Head& head, const Bf16Strip& strip, int tile) {
+  float* const o0 = strip.out + tile * kTileFloats;
+  float* const o1 = o0 + head.value_tiles * kTileFloats;
+  _tile_loadd(0, o0, 64);
+  _tile_loadd(1, o0 + kTileFloats, 64);
+  _tile_loadd(2, o1, 64);
+  _tile_loadd(3, o1 + kTileFloats, 64);
+  for (int slot = 0; slot < strip.slots; ++slot) {
+    const float* const w = weights_at(strip, slot);
+    const Bf16Bits* const v = values_at(head, strip, slot, tile);
+    _tile_loadd(4, w, 64);
+    _tile_loadd(6, v, 64);
+    _tile_dpbf16ps(0, 4, 6);
+    _tile_loadd(7, v + kTileBf16, 64);
+    _tile_dpbf16ps(1, 4, 7);
+    _tile_loadd(5, w + 2 * kTileFloats, 64);
+    _tile_dpbf16ps(2, 5, 6);
+    _tile_dpbf16ps(3, 5, 7);
+  }
+  _tile_stored(0, o0, 64);
+  _tile_stored(1, o0 + kTileFloats, 64);
+  _tile_stored(2, o1, 64);
+  _tile_stored(3, o1 + kTileFloats, 64);
+}
+
+// Two blocks of rows, one tile of values.
+void add_two_by_one(const Bf16Head& head, const Bf16Strip& strip, int tile) {
+  float* const o0 = strip.out + tile * kTileFloats;
+  float* const o1 = o0 + head.value_tiles * kTileFloats;
+  _tile_loadd(0, o0, 64);
+  _tile_loadd(2, o1, 64);
+  for (int slot = 0; slot < strip.slots; ++slot) {
+    const float* const w = weights_at(strip, slot);
+    _tile_loadd(6, values_at(head, strip, slot, tile), 64);
+    _tile_loadd(4, w, 64);
+    _tile_dpbf16ps(0, 4, 6);
+    _tile_loadd(5, w + 2 * kTileFloats, 64);
+    _tile_dpbf16ps(2, 5, 6);
+  }
+  _tile_stored(0, o0, 64);
+  _tile_stored(2, o1, 64);
+}
+
+void add_one_by_one(const Bf16Head& head, const Bf16Strip& strip, int tile) {
+  float* const o = strip.out + tile * kTileFloats;
+  _tile_loadd(0, o, 64);
+  for (int slot = 0; slot < strip.slots; ++slot) {
+    _tile_loadd(4, weights_at(strip, slot), 64);
+    _tile_loadd(6, values_at(head, strip, slot, tile), 64);
+    _tile_dpbf16ps(0, 4, 6);
+  }
+  _tile_stored(0, o, 64);
+}
+
+// A tile of ones turns the product into a sum.
+alignas(64) constexpr std::uint32_t kOne[16] = {
+    0x3f803f80, 0x3f803f80, 0x3f803f80, 0x3f803f80, 0x3f803f80, 0x3f803f80,
+    0x3f803f80, 0x3f803f80, 0x3f803f80, 0x3f803f80, 0x3f803f80, 0x3f803f80,
+    0x3f803f80, 0x3f803f80, 0x3f803f80, 0x3f803f80};
+
+void add_sums(const Bf16Strip& strip) noexcept {
+  REGARD_FENCE;
+  _tile_loadd(6, kOne, 0);  // the same row sixteen times
+  _tile_loadd(0, strip.sums, 64);
+  if (strip.blocks == 2) {
+    _tile_loadd(2, strip.sums + kTileFloats, 64);
+    for (int slot = 0; slot < strip.slots; ++slot) {
+      const float* const w = weights_at(strip, slot);
+      _tile_loadd(4, w, 64);
+      _tile_dpbf16ps(0, 4, 6);
+      _tile_loadd(5, w + 2 * kTileFloats, 64);
+      _tile_dpbf16ps(2, 5, 6);
+    }
+    _tile_stored(2, strip.sums + kTileFloats, 64);
+  } else {
+    for (int slot = 0; slot < strip.slots; ++slot) {
+      _tile_loadd(4, weights_at(strip, slot), 64);
+      _tile_dpbf16ps(0, 4, 6);
+    }
+  }
+  _tile_stored(0, strip.sums, 64);
+  REGARD_FENCE;
+}
+
+void add_values(const Bf16Head& head, const Bf16Strip& strip) noexcept {
+  REGARD_FENCE;
+  const int last = head.value_tiles;
+  int tile = 0;
+  if (strip.blocks == 2) {
+    for (; tile + 2 <= last; tile += 2) add_two_by_two(head, strip, tile);
+    if (tile < last) add_two_by_one(head, strip, tile);
+  } else {
+    for (; tile < last; ++tile) add_one_by_one(head, strip, tile);
+  }
+  REGARD_FENCE;
+}
+
+}  // namespace
+}  // namespace regard::kernels
+HWY_POP_ATTRIBUTES
+
+namespace regard::kernels {
+
+const Bf16Functions* bf16_amx_functions() {
+  static constexpr Bf16Functions kFunctions{
+      .begin = begin,
+      .end = end,
+      .pack_keys = avx512::pack_keys,
+      .pack_values = avx512::pack_values,
+      .score = score,
+      .weigh = avx512::weigh,
+      .weigh_below = avx512::weigh_below,
+      .add_sums = add_sums,
+      .add_values = add_values,
+  };
+  return &kFunctions;
+}
+
+}  // namespace regard::kernels
+
+#else
+
+namespace regard::kernels {
+
+const Bf16Functions* bf16_amx_functions() { return nullptr; }
+
+}  // namespace regard::kernels
+
+#endif  // REGARD_BF16_X86

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/attention_forward.h"
+#include "kernels/bf16_paths.h"
+
+namespace regard::kernels {
+
+// Steps of bf16 attention that are the same on every path, on Highway's
+// vectors.
+
+// to[0, padded) <- from[0, n) rounded to bf16, then zeros.
+void bf16_round_row(const void* from, Storage storage, std::int64_t n,
+                    std::int64_t padded, Bf16Bits* to) noexcept;
+
+// The length of a row of n elements, n a multiple of 32.
+float bf16_norm(const Bf16Bits* row, std::int64_t n) noexcept;
+
+// What the rows of a strip ask for beyond the product.
+struct Bf16Modifier {
+  const AttentionBlock* block;
+  const AttentionRow* const* rows;  // [32]
+  const float* key_norms;           // [groups][32], of cosine scores, or null
+  std::int64_t kv_len;
+};
+
+// scores <- scores in log2, with everything that the modifier asks for, -inf
+// where hidden; max[32] <- the largest of each row, NaN left out.
+void bf16_finish_scores(const Bf16Modifier& modifier, const Bf16Strip& strip,
+                        float* max) noexcept;
+
+// Zeroes the weights that dropout takes.
+void bf16_drop(const Bf16Modifier& modifier, const Bf16Strip& strip) noexcept;
+
+// words[16] &= the bits of keys [key, key + n), n <= 32, that a dense part
+// shows to 16 rows.
+void bf16_dense_words(const bool* const* rows, std::int64_t key, int n,
+                      bool visible_when, std::uint32_t* words) noexcept;
+
+// row[16] of each tile, times a factor.
+void bf16_scale_row(float* row, int tiles, float factor) noexcept;
+
+// out[0, n) <- row * factor, in storage.
+void bf16_write_row(const float* row, float factor, std::int64_t n,
+                    Storage storage, void* out) noexcept;
+
+}  // namespace regard::kernels

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/bf16_passes.h"
+#include "kernels/bf16_paths.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/bf16_portable.cc"
+#include "hwy/foreach_target.h"  // must come first
+#include "hwy/highway.h"
+// A machine with no vectors that we know keeps to plain loops in fp32: see
+// attention_has_kernel().
+#if HWY_TARGET != HWY_SCALAR
+#include "kernels/bf16_portable-inl.h"
+#else
+
+HWY_BEFORE_NAMESPACE();
+namespace regard::kernels {
+namespace HWY_NAMESPACE {
+
+#define REGARD_NO_KERNEL(name, ...) \
+  void name(__VA_ARGS__) { HWY_ABORT("no kernel"); }
+
+REGARD_NO_KERNEL(RoundRow, const void*, Storage, std::int64_t, std::int64_t,
+                 Bf16Bits*)
+float Norm(const Bf16Bits*, std::int64_t) { HWY_ABORT("no kernel"); }
+REGARD_NO_KERNEL(ScaleRow, float*, int, float)
+REGARD_NO_KERNEL(WriteRow, const float*, float, std::int64_t, Storage, void*)
+REGARD_NO_KERNEL(FinishScores, const Bf16Modifier&, const Bf16Strip&, float*)
+REGARD_NO_KERNEL(Drop, const Bf16Modifier&, const Bf16Strip&)
+REGARD_NO_KERNEL(DenseWords, const bool* const*, std::int64_t, int, bool,
+                 std::uint32_t*)
+REGARD_NO_KERNEL(Score, const Bf16Head&, const Bf16Strip&)
+REGARD_NO_KERNEL(AddValues, const Bf16Head&, const Bf16Strip&)
+REGARD_NO_KERNEL(AddSums, const Bf16Strip&)
+REGARD_NO_KERNEL(Weigh, const Bf16Strip&)
+REGARD_NO_KERNEL(WeighBelow, const Bf16Strip&)
+REGARD_NO_KERNEL(PackKeys, const Bf16Bits* const*, int, Bf16Bits*, float*)
+bool PackValues(const Bf16Bits* const*, int, Bf16Bits*) {
+  HWY_ABORT("no kernel");
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace regard::kernels
+HWY_AFTER_NAMESPACE();
+
+#endif  // HWY_TARGET
+
+#if HWY_ONCE
+namespace regard::kernels {
+
+HWY_EXPORT(RoundRow);
+HWY_EXPORT(Norm);
+HWY_EXPORT(ScaleRow);
+HWY_EXPORT(WriteRow);
+HWY_EXPORT(FinishScores);
+HWY_EXPORT(Drop);
+HWY_EXPORT(DenseWords);
+HWY_EXPORT(Score);
+HWY_EXPORT(AddValues);
+HWY_EXPORT(AddSums);
+HWY_EXPORT(Weigh);
+HWY_EXPORT(WeighBelow);
+HWY_EXPORT(PackKeys);
+HWY_EXPORT(PackValues);
+
+void bf16_round_row(const void* from, Storage storage, std::int64_t n,
+                    std::int64_t padded, Bf16Bits* to) noexcept {
+  HWY_DYNAMIC_DISPATCH(RoundRow)(from, storage, n, padded, to);
+}
+
+float bf16_norm(const Bf16Bits* row, std::int64_t n) noexcept {
+  return HWY_DYNAMIC_DISPATCH(Norm)(row, n);
+}
+
+void bf16_scale_row(float* row, int tiles, float factor) noexcept {
+  HWY_DYNAMIC_DISPATCH(ScaleRow)(row, tiles, factor);
+}
+
+void bf16_write_row(const float* row, float factor, std::int64_t n,
+                    Storage storage, void* out) noexcept {
+  HWY_DYNAMIC_DISPATCH(WriteRow)(row, factor, n, storage, out);
+}
+
+void bf16_finish_scores(const Bf16Modifier& modifier, const Bf16Strip& strip,
+                        float* max) noexcept {
+  HWY_DYNAMIC_DISPATCH(FinishScores)(modifier, strip, max);
+}
+
+void bf16_drop(const Bf16Modifier& modifier, const Bf16Strip& strip) noexcept {
+  HWY_DYNAMIC_DISPATCH(Drop)(modifier, strip);
+}
+
+void bf16_dense_words(const bool* const* rows, std::int64_t key, int n,
+                      bool visible_when, std::uint32_t* words) noexcept {
+  HWY_DYNAMIC_DISPATCH(DenseWords)(rows, key, n, visible_when, words);
+}
+
+const Bf16Functions& bf16_portable_functions() {
+  static constexpr Bf16Functions kFunctions{
+      .begin = []() noexcept {},
+      .end = []() noexcept {},
+      .pack_keys =
+          [](const Bf16Bits* const* rows, int steps, Bf16Bits* to,
+             float* norms) noexcept {
+            HWY_DYNAMIC_DISPATCH(PackKeys)(rows, steps, to, norms);
+          },
+      .pack_values =
+          [](const Bf16Bits* const* rows, int tiles, Bf16Bits* to) noexcept {
+            return HWY_DYNAMIC_DISPATCH(PackValues)(rows, tiles, to);
+          },
+      .score =
+          [](const Bf16Head& head, const Bf16Strip& strip) noexcept {
+            HWY_DYNAMIC_DISPATCH(Score)(head, strip);
+          },
+      .weigh =
+          [](const Bf16Strip& strip) noexcept {
+            HWY_DYNAMIC_DISPATCH(Weigh)(strip);
+          },
+      .weigh_below =
+          [](const Bf16Strip& strip) noexcept {
+            HWY_DYNAMIC_DISPATCH(WeighBelow)(strip);
+          },
+      .add_sums =
+          [](const Bf16Strip& strip) noexcept {
+            HWY_DYNAMIC_DISPATCH(AddSums)(strip);
+          },
+      .add_values =
+          [](const Bf16Head& head, const Bf16Strip& strip) noexcept {
+            HWY_DYNAMIC_DISPATCH(AddValues)(head, strip);
+          },
+  };
+  return kFunctions;
+}
+
+}  // namespace regard::kernels
+#endif  // HWY_ONCE

@@ -1,0 +1,496 @@
+// SPDX-License-Identifier: Apache-2.0
+// compute = kBFloat16: every shape and option on every path that the machine
+// has, at most twice as wrong as a plain loop that rounds to bf16.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <functional>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "kernels/bf16_cpu.h"
+#include "regard/kernels/targets.h"
+#include "support/run_attention.h"
+
+namespace regard {
+namespace {
+
+using kernels::Bf16Path;
+using test::AttentionCase;
+using test::DenseBools;
+using test::Layout;
+using test::Produced;
+using test::Rng;
+
+constexpr double kInf = std::numeric_limits<double>::infinity();
+constexpr Bf16Path kPaths[] = {Bf16Path::kAmx, Bf16Path::kDot,
+                               Bf16Path::kPortable};
+
+const char* name_of(Bf16Path path) {
+  const char* names[] = {"AMX", "VDPBF16PS", "portable"};
+  return names[static_cast<int>(path)];
+}
+
+// Runs `body` on every path that the machine has, then lets it choose again.
+void on_every_path(const std::function<void()>& body) {
+  for (const Bf16Path path : kPaths) {
+    if (!kernels::bf16_path_available(path)) continue;
+    SCOPED_TRACE(name_of(path));
+    kernels::choose_bf16_path(path);
+    body();
+    kernels::choose_best_bf16_path();
+  }
+}
+
+template <typename T>
+Produced<T> run(const AttentionCase& c, const test::RunOptions& run = {}) {
+  test::Stored<T> q(c.q_shape(), run.q, c.q);
+  test::Stored<T> k(c.k_shape(), run.kv, c.k);
+  test::Stored<T> v(c.v_shape(), run.kv, c.v);
+  test::Stored<T> out(c.out_shape(), run.out);
+  test::CallOptions<float> options(c);
+  Produced<T> produced;
+  produced.lse.assign(static_cast<std::size_t>(c.rows() * c.heads * c.q_len),
+                      12345.0f);
+  options.value.log_sum_exp = {produced.lse.data(),
+                               {c.rows(), c.heads, c.q_len}};
+  options.value.threads.count = run.threads;
+  options.value.compute = Compute::kBFloat16;
+  attention_forward(q.const_view(), k.const_view(), v.const_view(), out.view(),
+                    options.value);
+  produced.out = out.elements();
+  produced.gaps_are_untouched = out.gaps_are_untouched(c.out_shape(), run.out);
+  return produced;
+}
+
+double to_bf16(double value) { return test::round_to_storage<BFloat16>(value); }
+
+// What a plain loop makes of a case when it rounds each weight, relative to the
+// row's largest, to bf16: the yardstick. Everything else is in double.
+std::vector<double> plain_bf16(const AttentionCase& c) {
+  std::vector<double> out(test::volume(c.out_shape()));
+  std::vector<double> weights;
+  const test::PlainOrder order(c.d_k, 0);
+  const double kept = 1 / (1 - static_cast<double>(c.dropout_rate));
+  for (std::int64_t b = 0; b < c.batch; ++b) {
+    const AttentionCase::Entry e = c.entry(b);
+    for (std::int64_t h = 0; h < c.heads; ++h) {
+      for (std::int64_t i = 0; i < e.sizes.q_len; ++i) {
+        test::reference_weights(c, e, b, h, i, order, weights);
+        double largest = 0;
+        for (const double w : weights) largest = std::max(largest, w);
+        for (std::int64_t j = 0; j < e.sizes.kv_len; ++j) {
+          if (weights[j] == 0) continue;
+          if (c.dropout_rate > 0 && test::reference_drops(c, b, h, i, j)) {
+            continue;
+          }
+          const double w = largest * to_bf16(weights[j] / largest) *
+                           (c.dropout_rate > 0 ? kept : 1);
+          for (std::int64_t d = 0; d < c.d_v; ++d) {
+            out[c.query_at(e, h, i, c.d_v) + d] +=
+                w * c.v[c.key_at(e, h, j, c.d_v) + d];
+          }
+        }
+      }
+    }
+  }
+  return out;
+}
+
+template <typename T>
+void expect_close(const AttentionCase& c, const Produced<T>& got) {
+  const auto exact = test::reference_attention<double>(c);
+  std::vector<double> plain = plain_bf16(c);
+  for (double& value : plain) value = test::round_to_storage<T>(value);
+  auto out = test::measure(got.out, exact.out, plain, "out");
+  out.floor = 2e-4 * test::largest_magnitude(exact.out);
+  EXPECT_TRUE(out.within()) << c.describe() << "\n  " << out.describe();
+  auto lse = test::measure(got.lse, exact.lse, exact.lse, "log_sum_exp");
+  // One weight is off by at most half a unit of bf16.
+  lse.floor = 0x1.1p-8 + 1e-6 * test::largest_magnitude(exact.lse);
+  EXPECT_TRUE(lse.within()) << c.describe() << "\n  " << lse.describe();
+  EXPECT_TRUE(got.gaps_are_untouched);
+}
+
+// In every storage type, on every path. Inputs are bf16 numbers.
+void expect_exact(const AttentionCase& c,
+                  const test::RunOptions& options = {}) {
+  const AttentionCase rounded = test::rounded_to<BFloat16>(c);
+  on_every_path([&] {
+    expect_close(rounded, run<BFloat16>(rounded, options));
+    expect_close(rounded, run<float>(rounded, options));
+  });
+}
+
+struct ShapeParam {
+  std::int64_t batch, heads, kv_heads, q_len, kv_len, d_k, d_v;
+};
+
+std::string shape_name(const ::testing::TestParamInfo<ShapeParam>& info) {
+  const ShapeParam& s = info.param;
+  const auto n = [](std::int64_t value) { return std::to_string(value); };
+  return "b" + n(s.batch) + "_h" + n(s.heads) + "kv" + n(s.kv_heads) + "_q" +
+         n(s.q_len) + "_k" + n(s.kv_len) + "_d" + n(s.d_k) + "x" + n(s.d_v);
+}
+
+AttentionCase case_of(const ShapeParam& s, std::uint64_t seed = 1) {
+  AttentionCase c{.batch = s.batch,
+                  .heads = s.heads,
+                  .kv_heads = s.kv_heads,
+                  .q_len = s.q_len,
+                  .kv_len = s.kv_len,
+                  .d_k = s.d_k,
+                  .d_v = s.d_v};
+  Rng rng(seed);
+  test::fill_inputs(rng, c);
+  return c;
+}
+
+AttentionCase medium() { return case_of({2, 4, 2, 60, 150, 40, 24}); }
+
+class Bf16Shapes : public ::testing::TestWithParam<ShapeParam> {};
+
+TEST_P(Bf16Shapes, AreAsExactAsAPlainLoop) {
+  expect_exact(case_of(GetParam()));
+}
+
+TEST_P(Bf16Shapes, AreAsExactUnderACausalMask) {
+  AttentionCase c = case_of(GetParam());
+  c.mask = test::causal_spec();
+  expect_exact(c);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    , Bf16Shapes,
+    ::testing::Values(ShapeParam{1, 1, 1, 1, 1, 1, 1},
+                      ShapeParam{1, 1, 1, 1, 33, 32, 16},
+                      ShapeParam{2, 3, 1, 17, 31, 31, 15},
+                      ShapeParam{1, 2, 2, 16, 32, 33, 17},
+                      ShapeParam{1, 2, 1, 33, 257, 64, 64},
+                      ShapeParam{1, 2, 2, 97, 300, 128, 48},
+                      ShapeParam{1, 6, 2, 59, 97, 80, 96},
+                      ShapeParam{2, 2, 1, 300, 70, 7, 5},
+                      ShapeParam{1, 1, 1, 40, 64, 300, 272}),
+    shape_name);
+
+TEST(Bf16, TakesEveryLayoutAndStorage) {
+  const AttentionCase c = test::rounded_to<BFloat16>(medium());
+  for (const Layout layout :
+       {Layout::kLengthFirst, Layout::kWithGaps, Layout::kPackedInRows}) {
+    on_every_path([&] {
+      const test::RunOptions options{.q = layout, .kv = layout, .out = layout};
+      expect_close(c, run<BFloat16>(c, options));
+      expect_close(c, run<Float16>(c, options));
+      expect_close(c, run<float>(c, options));
+    });
+  }
+}
+
+TEST(Bf16, RoundsFloatsAsItReadsThem) {
+  const AttentionCase c = medium();
+  const AttentionCase rounded = test::rounded_to<BFloat16>(c);
+  on_every_path([&] {
+    EXPECT_EQ(run<float>(c).out, run<float>(rounded).out);
+    EXPECT_EQ(run<float>(c).lse, run<float>(rounded).lse);
+  });
+}
+
+TEST(Bf16, HasEveryMask) {
+  AttentionCase c = medium();
+  Rng rng(2);
+  for (int n = 0; n < 30; ++n) {
+    c.mask = test::random_mask(rng, c.entry(0).sizes);
+    expect_exact(c);
+  }
+}
+
+TEST(Bf16, SkipsAndSeesTheRightKeysOfLongMasks) {
+  AttentionCase c = case_of({1, 2, 1, 70, 700, 32, 16});
+  c.mask = test::window_spec(40, 0);
+  expect_exact(c);
+  c.mask = test::causal_spec(mask::kTopLeft);
+  expect_exact(c);
+  DenseBools pairs({1, 1, 70, 700});
+  for (std::int64_t i = 0; i < 70; ++i) {
+    for (std::int64_t j = 0; j < 700; ++j) {
+      pairs(0, 0, i, j) = j / 64 % 3 == i / 16 % 3;
+    }
+  }
+  c.mask = test::keep_spec(pairs);
+  expect_exact(c);
+  c.mask = test::drop_spec(pairs) & test::causal_spec();
+  expect_exact(c);
+}
+
+TEST(Bf16, HasEveryOption) {
+  const auto with = [](const std::function<void(AttentionCase&)>& change) {
+    AttentionCase c = medium();
+    change(c);
+    expect_exact(c);
+    c.mask = test::causal_spec() & test::window_spec(70, 0);
+    expect_exact(c);
+  };
+  with([](AttentionCase& c) { c.scale = 0.3; });
+  with([](AttentionCase& c) { c.scale = -2; });
+  with([](AttentionCase& c) { c.head_scales = {1, 0, -0.5, 3}; });
+  with([](AttentionCase& c) { c.cosine = true; });
+  with([](AttentionCase& c) {
+    c.cosine = true;
+    c.scale = 10;
+    for (std::int64_t d = 0; d < c.d_k; ++d) c.q[d] = c.k[d] = 0;
+  });
+  with([](AttentionCase& c) { c.alibi_slopes = {0.5, 0, -0.25, 0.0625}; });
+  with([](AttentionCase& c) { c.softcap = 2; });
+  with([](AttentionCase& c) { c.sinks = {0, 3, -kInf, -20}; });
+  with([](AttentionCase& c) { c.sinks = {50, 100, 300, -300}; });
+  with([](AttentionCase& c) {
+    c.dropout_rate = 0.3f;
+    c.dropout_seed = 0xfedcba9876543210ull;
+  });
+  for (const test::Extents4& shape :
+       {test::Extents4{2, 4, 60, 150}, {1, 4, 1, 150}, {2, 1, 60, 1}}) {
+    with([&](AttentionCase& c) {
+      Rng rng(3);
+      c.bias = test::random_bias(rng, shape);
+    });
+  }
+  with([](AttentionCase& c) {
+    Rng rng(4);
+    c.bias = test::random_bias(rng, {1, 1, 60, 150});
+    for (std::size_t n = 0; n < c.bias->values.size(); n += 3) {
+      c.bias->values[n] = -kInf;
+    }
+    c.softcap = 3;
+    c.sinks = {1, 2, 3, 4};
+    c.alibi_slopes = {0.1, 0.2, 0.3, 0.4};
+  });
+}
+
+TEST(Bf16, HasPackedSequences) {
+  AttentionCase c{.batch = 6,
+                  .heads = 4,
+                  .kv_heads = 2,
+                  .q_len = 157,
+                  .kv_len = 252,
+                  .d_k = 16,
+                  .d_v = 24};
+  c.q_offsets = {0, 7, 7, 8, 57, 60, 157};
+  c.kv_offsets = {0, 7, 12, 72, 121, 121, 252};
+  Rng rng(1);
+  test::fill_inputs(rng, c);
+  expect_exact(c);
+  c.mask = test::causal_spec();
+  c.alibi_slopes = {0.1, 0.2, -0.3, 0};
+  c.dropout_rate = 0.2f;
+  expect_exact(c);
+}
+
+TEST(Bf16, AcceptsSizesOfZero) {
+  expect_exact(case_of({1, 2, 1, 5, 0, 8, 8}));
+  expect_exact(case_of({1, 2, 1, 0, 5, 8, 8}));
+  expect_exact(case_of({0, 2, 1, 5, 5, 8, 8}));
+  expect_exact(case_of({1, 2, 1, 5, 40, 8, 0}));
+  AttentionCase c = case_of({2, 2, 1, 5, 40, 8, 8});
+  c.mask = test::lengths_spec({0, 40});
+  expect_exact(c);
+}
+
+// Rows whose scores are known to be small take a shorter way without a maximum.
+// Where the two ways meet, no bit may tell which was taken.
+TEST(Bf16, IsTheSameWhetherScoresAreBoundedOrNot) {
+  AttentionCase small = medium();
+  AttentionCase wide = small;  // key 0 of each head is long, and hidden
+  DenseBools pairs({1, 1, 1, small.kv_len});
+  for (std::int64_t j = 1; j < small.kv_len; ++j) pairs(0, 0, 0, j) = true;
+  small.mask = wide.mask = test::keep_spec(pairs);
+  for (std::int64_t b = 0; b < 2; ++b) {
+    for (std::int64_t h = 0; h < 4; h += 2) {
+      for (std::int64_t d = 0; d < small.d_k; ++d) {
+        wide.k[wide.key_at(wide.entry(b), h, 0, wide.d_k) + d] = 1e4;
+      }
+    }
+  }
+  on_every_path([&] {
+    EXPECT_EQ(run<float>(small).out, run<float>(wide).out);
+    EXPECT_EQ(run<float>(small).lse, run<float>(wide).lse);
+  });
+}
+
+TEST(Bf16, TakesScoresFarApart) {
+  for (const double deviation : {5.0, 30.0, 1e3, 1e8}) {
+    AttentionCase c = case_of({1, 2, 1, 40, 600, 32, 16});
+    Rng rng(5);
+    test::fill_inputs(rng, c, deviation);
+    expect_exact(c);
+  }
+}
+
+TEST(Bf16, TakesValuesAtTheEndsOfTheRange) {
+  for (const double factor : {1e-30, 1e30, 1e37}) {
+    AttentionCase c = case_of({1, 1, 1, 40, 300, 32, 16});
+    for (double& value : c.v) value *= factor;
+    const AttentionCase rounded = test::rounded_to<BFloat16>(c);
+    on_every_path([&] {
+      const auto got = run<float>(rounded).out;
+      const auto exact = test::reference_attention<double>(rounded).out;
+      for (std::size_t n = 0; n < got.size(); ++n) {
+        ASSERT_NEAR(got[n], exact[n], 0.02 * factor);
+      }
+    });
+  }
+}
+
+TEST(Bf16, AgreesBetweenPathsWithinRounding) {
+  AttentionCase c =
+      test::rounded_to<BFloat16>(case_of({1, 2, 1, 130, 500, 64, 64}));
+  c.mask = test::causal_spec();
+  kernels::choose_bf16_path(Bf16Path::kPortable);
+  const auto expected = run<float>(c);
+  on_every_path([&] {
+    const auto got = run<float>(c);
+    for (std::size_t n = 0; n < got.out.size(); ++n) {
+      ASSERT_NEAR(got.out[n], expected.out[n], 2e-3);
+    }
+  });
+}
+
+TEST(Bf16, GivesTheSameBitsForAnyThreadsBatchAndCut) {
+  AttentionCase c = case_of({3, 4, 2, 150, 300, 40, 24});
+  c.mask = test::causal_spec();
+  c.dropout_rate = 0.1f;
+  on_every_path([&] {
+    const auto whole = run<BFloat16>(c);
+    for (const int threads : {2, 3, 7}) {
+      const auto again = run<BFloat16>(c, {.threads = threads});
+      EXPECT_EQ(std::memcmp(again.out.data(), whole.out.data(),
+                            whole.out.size() * sizeof(BFloat16)),
+                0);
+      EXPECT_EQ(again.lse, whole.lse);
+    }
+    // The first batch entry alone, and its last 100 queries alone.
+    AttentionCase one = c;
+    one.batch = 1;
+    one.q.resize(test::volume(one.q_shape()));
+    one.k.resize(test::volume(one.k_shape()));
+    one.v.resize(test::volume(one.v_shape()));
+    const auto alone = run<BFloat16>(one);
+    EXPECT_EQ(std::memcmp(alone.out.data(), whole.out.data(),
+                          alone.out.size() * sizeof(BFloat16)),
+              0);
+  });
+}
+
+TEST(Bf16, GivesARowTheSameBitsAmongOtherRows) {
+  AttentionCase c = case_of({1, 1, 1, 100, 300, 40, 24});
+  c.mask = test::causal_spec();
+  on_every_path([&] {
+    const auto whole = run<float>(c);
+    for (const std::int64_t rows : {1, 15, 33}) {
+      AttentionCase some = c;
+      some.q_len = rows;  // the last rows
+      some.q.assign(c.q.end() - rows * c.d_k, c.q.end());
+      const auto got = run<float>(some);
+      const std::vector<float> expected(whole.out.end() - rows * c.d_v,
+                                        whole.out.end());
+      EXPECT_EQ(got.out, expected);
+    }
+  });
+}
+
+TEST(Bf16, ReturnsTheValueWhereOneKeyIsSeen) {
+  AttentionCase c =
+      test::rounded_to<BFloat16>(case_of({1, 1, 1, 40, 40, 32, 16}));
+  c.mask = test::window_spec(0, 0);
+  on_every_path([&] {
+    const auto got = run<BFloat16>(c).out;
+    for (std::size_t n = 0; n < got.size(); ++n) {
+      ASSERT_EQ(static_cast<float>(got[n]), static_cast<float>(c.v[n]));
+    }
+  });
+}
+
+// ---- NaN and infinities ----
+
+void set_key(const AttentionCase& c, std::vector<double>& values,
+             std::int64_t width, std::int64_t b, std::int64_t h, std::int64_t j,
+             double value) {
+  const std::size_t at = c.key_at(c.entry(b), h, j, width);
+  for (std::int64_t d = 0; d < width; ++d) values[at + d] = value;
+}
+
+TEST(Bf16, KeepsPoisonInHiddenKeysFromEveryRow) {
+  for (const double poison : {std::nan(""), kInf, -kInf}) {
+    AttentionCase clean = medium();
+    Rng rng(3);
+    DenseBools pairs({2, 1, 1, clean.kv_len});
+    for (std::size_t n = 0; n < pairs.size(); ++n) {
+      pairs.values[n] = test::chance(rng, 0.3);
+    }
+    clean.mask = test::drop_spec(pairs);
+    AttentionCase poisoned = clean;
+    for (std::int64_t b = 0; b < 2; ++b) {
+      for (std::int64_t h = 0; h < 4; ++h) {
+        for (std::int64_t j = 0; j < clean.kv_len; ++j) {
+          if (!pairs(b, 0, 0, j)) continue;
+          set_key(poisoned, poisoned.k, clean.d_k, b, h, j, poison);
+          set_key(poisoned, poisoned.v, clean.d_v, b, h, j, poison);
+        }
+      }
+    }
+    on_every_path([&] {
+      EXPECT_EQ(run<float>(clean).out, run<float>(poisoned).out);
+      EXPECT_EQ(run<float>(clean).lse, run<float>(poisoned).lse);
+    });
+  }
+}
+
+TEST(Bf16, LetsPoisonReachExactlyTheRowsThatSeeIt) {
+  for (std::uint64_t seed = 0; seed < 30; ++seed) {
+    Rng rng(seed);
+    AttentionCase c = medium();
+    c.mask = test::random_mask(rng, c.entry(0).sizes);
+    for (auto* values : {&c.q, &c.k, &c.v}) {
+      for (int n = 0; n < 3; ++n) {
+        const auto at = test::pick(rng, 0, std::ssize(*values) - 1);
+        const double poisons[] = {std::nan(""), kInf, -kInf};
+        (*values)[at] = poisons[test::pick(rng, 0, 2)];
+      }
+    }
+    SCOPED_TRACE(seed);
+    const AttentionCase rounded = test::rounded_to<BFloat16>(c);
+    on_every_path([&] { expect_close(rounded, run<float>(rounded)); });
+  }
+}
+
+// ---- what it refuses, and what it falls back to ----
+
+TEST(Bf16, IsRefusedForDouble) {
+  const std::vector<double> data(64);
+  std::vector<double> out(64);
+  const TensorView<const double, 4> in(data.data(), {1, 1, 8, 8});
+  try {
+    attention_forward(in, in, in, {out.data(), {1, 1, 8, 8}},
+                      {.compute = Compute::kBFloat16});
+    FAIL() << "not refused";
+  } catch (const InvalidArgument& error) {
+    EXPECT_STREQ(error.what(),
+                 "attention_forward: compute in bf16 is for float, bf16 and "
+                 "fp16; q is double");
+  }
+}
+
+TEST(Bf16, RunsOnEverySimdTargetWithoutItsInstructions) {
+  const AttentionCase c = test::rounded_to<BFloat16>(medium());
+  kernels::choose_bf16_path(Bf16Path::kPortable);
+  for (const std::string& target : simd_targets()) {
+    SCOPED_TRACE(target);
+    set_simd_target(target);
+    expect_close(c, run<BFloat16>(c));
+  }
+  set_simd_target("");
+  kernels::choose_best_bf16_path();
+}
+
+}  // namespace
+}  // namespace regard

@@ -17,13 +17,13 @@ void check_gradient(const TensorView<T, 4>& gradient,
                     const char* name) {
   if (gradient.is_null()) return;
   require(gradient.shape() == shape, kWhere, "the gradient of ", name,
-          " must have its shape; the gradient is ", to_string(gradient.shape()),
-          ", ", name, " is ", to_string(shape));
+          " must have its shape; the gradient is ", ShapeText{gradient.shape()},
+          ", ", name, " is ", ShapeText{shape});
   for (int dim = 0; dim < 3 && gradient.size() > 0; ++dim) {
     require(gradient.stride(dim) != 0 || gradient.extent(dim) <= 1, kWhere,
             "the rows of the gradient of ", name,
             " must not overlap; its strides are ",
-            to_string(gradient.strides()));
+            ShapeText{gradient.strides()});
   }
 }
 
@@ -46,9 +46,9 @@ BackwardProblem<T>::BackwardProblem(const BackwardInputs<T>& in,
                                           in.q.extent(2), forward.d_v};
   require(in.out.shape() == shape && in.d_out.shape() == shape, kWhere,
           "out and d_out must be [batch, heads, q_len, d_v]; out is ",
-          to_string(in.out.shape()), ", d_out is ", to_string(in.d_out.shape()),
-          ", q is ", to_string(in.q.shape()), ", v is ",
-          to_string(in.v.shape()));
+          ShapeText{in.out.shape()}, ", d_out is ", ShapeText{in.d_out.shape()},
+          ", q is ", ShapeText{in.q.shape()}, ", v is ",
+          ShapeText{in.v.shape()});
   require(!options.log_sum_exp.is_null() || in.q.size() == 0, kWhere,
           "options.log_sum_exp must hold what attention_forward wrote; it is "
           "null");
@@ -56,8 +56,8 @@ BackwardProblem<T>::BackwardProblem(const BackwardInputs<T>& in,
     const std::array<std::int64_t, 3> rows{shape[0], shape[1], shape[2]};
     require(in.d_log_sum_exp.shape() == rows, kWhere,
             "d_log_sum_exp must be [batch, heads, q_len]; it is ",
-            to_string(in.d_log_sum_exp.shape()), ", q is ",
-            to_string(in.q.shape()));
+            ShapeText{in.d_log_sum_exp.shape()}, ", q is ",
+            ShapeText{in.q.shape()});
   }
   check_gradient(out.q, in.q.shape(), "q");
   check_gradient(out.k, in.k.shape(), "k");

@@ -61,27 +61,27 @@ Problem<T>::Problem(TensorView<const T, 4> q_view,
         v.shape() == typename TensorView<const T, 4>::Extents{});
   require(
       q.extent(0) == k.extent(0) && (!has_values || q.extent(0) == v.extent(0)),
-      where, "q, k and v must have the same batch; q is ", to_string(q.shape()),
-      ", k is ", to_string(k.shape()), ", v is ", to_string(v.shape()));
+      where, "q, k and v must have the same batch; q is ", ShapeText{q.shape()},
+      ", k is ", ShapeText{k.shape()}, ", v is ", ShapeText{v.shape()});
   require(
       (heads == 0 && kv_heads == 0) || (kv_heads > 0 && heads % kv_heads == 0),
-      where, "kv_heads must divide heads; q is ", to_string(q.shape()),
-      ", k is ", to_string(k.shape()));
+      where, "kv_heads must divide heads; q is ", ShapeText{q.shape()},
+      ", k is ", ShapeText{k.shape()});
   require(d_k == k.extent(3), where,
-          "q and k must have the same last extent; q is ", to_string(q.shape()),
-          ", k is ", to_string(k.shape()));
+          "q and k must have the same last extent; q is ", ShapeText{q.shape()},
+          ", k is ", ShapeText{k.shape()});
   if (has_values) {
     require(k.extent(1) == v.extent(1) && k.extent(2) == v.extent(2), where,
             "k and v must have the same heads and length; k is ",
-            to_string(k.shape()), ", v is ", to_string(v.shape()));
+            ShapeText{k.shape()}, ", v is ", ShapeText{v.shape()});
   }
   require(q.extent(2) < kMaxLength && k.extent(2) < kMaxLength, where,
-          "lengths must be below 2^31; q is ", to_string(q.shape()), ", k is ",
-          to_string(k.shape()));
+          "lengths must be below 2^31; q is ", ShapeText{q.shape()}, ", k is ",
+          ShapeText{k.shape()});
   require(d_k > 0 || q.size() == 0 || k.extent(2) == 0 ||
               q.extent(0) * q.extent(1) * q.extent(2) == 0,
           where, "d_k must be positive where there are keys to score; q is ",
-          to_string(q.shape()));
+          ShapeText{q.shape()});
   group = kv_heads == 0 ? 0 : heads / kv_heads;
 
   const auto& o = options;
@@ -90,7 +90,7 @@ Problem<T>::Problem(TensorView<const T, 4> q_view,
   entries = q.extent(0);
   if (packed) {
     require(q.extent(0) == 1, where,
-            "packed sequences need a batch of 1; q is ", to_string(q.shape()));
+            "packed sequences need a batch of 1; q is ", ShapeText{q.shape()});
     check_offsets(o.sequences.q_offsets, q.extent(2), where,
                   "sequences.q_offsets");
     check_offsets(o.sequences.kv_offsets, k.extent(2), where,
@@ -130,7 +130,7 @@ Problem<T>::Problem(TensorView<const T, 4> q_view,
             where,
             "each extent of bias must be 1 or that of [batch, heads, q_len, "
             "kv_len]; bias is ",
-            to_string(b.shape()), ", they are [", entries, ", ", heads, ", ",
+            ShapeText{b.shape()}, ", they are [", entries, ", ", heads, ", ",
             max_q, ", ", max_kv, "]");
   }
   if (!o.log_sum_exp.is_null()) {
@@ -138,7 +138,7 @@ Problem<T>::Problem(TensorView<const T, 4> q_view,
     require(l.extent(0) == q.extent(0) && l.extent(1) == heads &&
                 l.extent(2) == q.extent(2),
             where, "log_sum_exp must be [batch, heads, q_len]; it is ",
-            to_string(l.shape()), ", q is ", to_string(q.shape()));
+            ShapeText{l.shape()}, ", q is ", ShapeText{q.shape()});
   }
 }
 
@@ -147,12 +147,12 @@ void Problem<T>::check_out(const TensorView<T, 4>& out) const {
   require(out.extent(0) == q.extent(0) && out.extent(1) == heads &&
               out.extent(2) == q.extent(2) && out.extent(3) == d_v,
           where, "out must be [batch, heads, q_len, d_v]; out is ",
-          to_string(out.shape()), ", q is ", to_string(q.shape()), ", v is ",
-          to_string(v.shape()));
+          ShapeText{out.shape()}, ", q is ", ShapeText{q.shape()}, ", v is ",
+          ShapeText{v.shape()});
   for (int dim = 0; dim < 3 && out.size() > 0; ++dim) {
     require(out.stride(dim) != 0 || out.extent(dim) <= 1, where,
             "the rows of out must not overlap; its strides are ",
-            to_string(out.strides()));
+            ShapeText{out.strides()});
   }
 }
 

@@ -122,6 +122,7 @@ AttentionBlock describe_call(const Problem<T>& p, std::int64_t index,
       .rows = nullptr,
       .row_count = 0,
       .first_row = 0,
+      .same_keys = false,
       .dense = nullptr,
       .dense_count = 0,
       .bias_key_stride =
@@ -165,6 +166,26 @@ AttentionRow describe_row(const Problem<T>& p, const BoundMask& mask,
   };
 }
 
+namespace {
+
+// The row of the query after `row`'s, but for the keys it sees.
+template <typename T>
+AttentionRow next_row(const Problem<T>& p, AttentionRow row,
+                      const TensorView<T, 4>& out) {
+  const auto& o = p.options;
+  row.q = static_cast<const T*>(row.q) + p.q.stride(2);
+  if (row.out != nullptr) row.out = static_cast<T*>(row.out) + out.stride(2);
+  if (row.lse != nullptr) row.lse += o.log_sum_exp.stride(2);
+  if (row.bias != nullptr && o.bias.extent(2) != 1) {
+    row.bias += o.bias.stride(2);
+  }
+  row.alibi_position += 1;
+  row.dropout_counter[0] += 1;
+  return row;
+}
+
+}  // namespace
+
 template <typename T>
 AttentionBlock BlockMemory<T>::describe(const RowBlock& block,
                                         const BoundMask& mask,
@@ -184,7 +205,19 @@ AttentionBlock BlockMemory<T>::describe(const RowBlock& block,
   const auto head_of = [&](int i) {
     return block.kv_head * p.group + (block.first + i) % p.group;
   };
+  const bool see_all = mask.ranges_are_full();
   for (int i = 0; i < block.count; ++i) {
+    // From the second query of a head on, a row is the one before, moved: short
+    // sequences have no time to look everything up again.
+    if (i >= p.group) {
+      rows[i] = next_row(p, rows[i - p.group], out);
+      if (!see_all) {
+        const KeyRange seen = mask.range(block.index, head_of(i), query_of(i));
+        rows[i].begin = seen.begin;
+        rows[i].end = seen.end;
+      }
+      continue;
+    }
     T* const to = out.data() == nullptr
                       ? nullptr
                       : out.at(e.batch, head_of(i), e.q_begin + query_of(i));
@@ -200,6 +233,7 @@ AttentionBlock BlockMemory<T>::describe(const RowBlock& block,
   }
   result.rows = rows;
   result.row_count = block.count;
+  result.same_keys = see_all;
   result.dense = dense;
   result.dense_count = static_cast<int>(mask.dense().size());
   return result;

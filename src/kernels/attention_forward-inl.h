@@ -61,7 +61,8 @@ class ForwardPass {
       }
     }
     const std::int64_t columns = scores_.value_stride();
-    for (int tile = 0; tile < groups * (kGroupRows / kTileRows); ++tile) {
+    const int tiles = (block_.row_count + kTileRows - 1) / kTileRows;
+    for (int tile = 0; tile < tiles; ++tile) {
       if (started[tile]) continue;
       std::memset(state.out + tile * kTileRows * columns, 0,
                   sizeof(float) * kTileRows * columns);

@@ -51,6 +51,7 @@ struct AttentionBlock {
   const AttentionRow* rows;
   int row_count;           // 1 .. kMaxRows
   std::int64_t first_row;  // the number of rows[0] in `dense`
+  bool same_keys;  // every row has the same begin and end; false if unknown
   const AttentionDense* dense;
   int dense_count;
   int bias_key_stride;  // 0 or 1

@@ -186,6 +186,15 @@ class ScoreBlock {
     GroupInfo& info = info_[g];
     const int rows = std::min(kGroupRows, block_.row_count - g * kGroupRows);
     info.vecs = (rows + kVecLanes - 1) / kVecLanes;
+    if (block_.same_keys) {
+      const Keys seen{block_.rows[0].begin, block_.rows[0].end};
+      info.any = info.all = seen;
+      for (int j = 0; j < kGroupVecs; ++j) {
+        info.vec_any[j] = info.vec_all[j] = seen;
+      }
+      for (Keys& tile : info.tile_any) tile = seen;
+      return;
+    }
     info.any = {0, 0};
     info.all = {0, INT64_MAX};
     for (int j = 0; j < kGroupVecs; ++j) {
@@ -243,13 +252,18 @@ class ScoreBlock {
       scale[r] = from.scale * kLog2E;
       if (block_.cosine) scale[r] *= inverse_norm(at[r], d_k);
     }
+    if (rows % kVecLanes != 0) {  // rows of padding are zero
+      for (std::int64_t c = 0; c < d_k; ++c) {
+        hn::Store(hn::Zero(d), d,
+                  q + c * kGroupRows + rows / kVecLanes * kVecLanes);
+      }
+    }
     transpose_rows(at, rows, d_k, q);
-    for (std::int64_t c = 0; c < d_k; ++c) {
-      for (int r = rows; r < vecs * kVecLanes; ++r) q[c * kGroupRows + r] = 0;
-      for (int j = 0; j < vecs; ++j) {
+    for (int j = 0; j < vecs; ++j) {
+      const Vec factor = hn::Load(d, scale + j * kVecLanes);
+      for (std::int64_t c = 0; c < d_k; ++c) {
         float* const to = q + c * kGroupRows + j * kVecLanes;
-        hn::Store(hn::Mul(hn::Load(d, to), hn::Load(d, scale + j * kVecLanes)),
-                  d, to);
+        hn::Store(hn::Mul(hn::Load(d, to), factor), d, to);
       }
     }
   }
@@ -459,17 +473,20 @@ class ScoreBlock {
     const hn::ScalableTag<std::uint8_t> d8;
     const auto lanes = static_cast<std::int64_t>(hn::Lanes(d8));
     const auto* bytes = reinterpret_cast<const std::uint8_t*>(flags);
-    std::int64_t i = 0;
-    for (; i + lanes <= n; i += lanes) {
-      const auto zero = hn::Eq(hn::LoadU(d8, bytes + i), hn::Zero(d8));
-      if (wanted ? !hn::AllFalse(d8, zero) : !hn::AllTrue(d8, zero)) {
-        return false;
+    const auto differs = [&](std::int64_t at) HWY_ATTR {
+      const auto zero = hn::Eq(hn::LoadU(d8, bytes + at), hn::Zero(d8));
+      return wanted ? !hn::AllFalse(d8, zero) : !hn::AllTrue(d8, zero);
+    };
+    if (n < lanes) {
+      for (std::int64_t i = 0; i < n; ++i) {
+        if ((bytes[i] != 0) != wanted) return false;
       }
+      return true;
     }
-    for (; i < n; ++i) {
-      if ((bytes[i] != 0) != wanted) return false;
+    for (std::int64_t i = 0; i + lanes < n; i += lanes) {
+      if (differs(i)) return false;
     }
-    return true;
+    return !differs(n - lanes);  // may look at some twice
   }
 
   // visible [key][row] <- whether every dense part shows the pair; false if
@@ -490,18 +507,60 @@ class ScoreBlock {
     if (!some) return false;
     std::memset(memory_.visible, 1, static_cast<std::size_t>(n * kGroupRows));
     for (int part = 0; part < block_.dense_count; ++part) {
-      const auto wanted =
-          static_cast<std::uint8_t>(block_.dense[part].visible_when);
-      for (int r = 0; r < rows; ++r) {
-        const auto* bytes =
-            reinterpret_cast<const std::uint8_t*>(dense_row(part, r));
-        for (std::int64_t i = 0; i < n; ++i) {
-          memory_.visible[i * kGroupRows + r] &=
-              static_cast<std::uint8_t>((bytes[i] != 0) == wanted);
-        }
-      }
+      for (int r = 0; r < rows; r += 8) add_dense_rows(part, r, n);
     }
     return true;
+  }
+
+  // Eight rows of one dense part into `visible`: bytes transposed 8 by 8.
+  HWY_INLINE void add_dense_rows(int part, int r, std::int64_t n) {
+    const bool wanted = block_.dense[part].visible_when;
+    const std::uint8_t* from[8];
+    for (int i = 0; i < 8; ++i) {
+      from[i] = reinterpret_cast<const std::uint8_t*>(dense_row(part, r + i));
+    }
+    std::int64_t key = 0;
+    for (; key + 8 <= n; key += 8) {
+      std::uint64_t x[8];
+      for (int i = 0; i < 8; ++i) {
+        std::uint64_t bytes;
+        std::memcpy(&bytes, from[i] + key, 8);
+        // 1 where a byte is not zero, whatever a hostile bool holds.
+        bytes |= bytes >> 4 & 0x0f0f0f0f0f0f0f0fu;
+        bytes |= bytes >> 2 & 0x0303030303030303u;
+        bytes |= bytes >> 1;
+        bytes &= 0x0101010101010101u;
+        x[i] = wanted ? bytes : bytes ^ 0x0101010101010101u;
+      }
+      swap_blocks<1>(x, 8, 0x00ff00ff00ff00ffu);
+      swap_blocks<2>(x, 16, 0x0000ffff0000ffffu);
+      swap_blocks<4>(x, 32, 0x00000000ffffffffu);
+      for (int i = 0; i < 8; ++i) {
+        std::uint8_t* const to = memory_.visible + (key + i) * kGroupRows + r;
+        std::uint64_t bytes;
+        std::memcpy(&bytes, to, 8);
+        bytes &= x[i];
+        std::memcpy(to, &bytes, 8);
+      }
+    }
+    for (; key < n; ++key) {
+      for (int i = 0; i < 8; ++i) {
+        memory_.visible[key * kGroupRows + r + i] &=
+            static_cast<std::uint8_t>((from[i][key] != 0) == wanted);
+      }
+    }
+  }
+
+  // One step of a transpose: exchanges the off-diagonal blocks of kStep words.
+  template <int kStep>
+  static HWY_INLINE void swap_blocks(std::uint64_t* x, int bits,
+                                     std::uint64_t low) {
+    for (int i = 0; i < 8; ++i) {
+      if (i & kStep) continue;
+      const std::uint64_t a = x[i], b = x[i + kStep];
+      x[i] = (a & low) | (b & low) << bits;
+      x[i + kStep] = (a >> bits & low) | (b & ~low);
+    }
   }
 
   const AttentionBlock& block_;

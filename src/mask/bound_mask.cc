@@ -67,7 +67,7 @@ void check(const DensePart& part, const MaskSizes& sizes, const char* where) {
   require(fits || !part.pairs.is_null(), where, "mask ", name,
           " needs a view; it was given none");
   require(fits, where, "each extent of mask ", name, " must be 1 or that of ",
-          to_string(full), "; the view is ", to_string(shape));
+          ShapeText{full}, "; the view is ", ShapeText{shape});
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 #include "regard/tensor/tensor_view.h"
 
 #include <limits>
+#include <ostream>
 
 namespace regard {
 
@@ -14,6 +15,10 @@ std::string to_string(std::span<const std::int64_t> shape) {
   return text + "]";
 }
 
+std::ostream& operator<<(std::ostream& out, const ShapeText& text) {
+  return out << to_string(text.shape);
+}
+
 std::int64_t element_count(std::span<const std::int64_t> shape) {
   // Elements have at most 8 bytes. Strides multiply the extents without the
   // empty ones, so that product must fit even where the count is 0.
@@ -22,14 +27,14 @@ std::int64_t element_count(std::span<const std::int64_t> shape) {
   bool empty = false;
   for (const std::int64_t extent : shape) {
     require(extent >= 0, "element_count",
-            "no extent may be negative; shape is ", to_string(shape));
+            "no extent may be negative; shape is ", ShapeText{shape});
     if (extent == 0) {
       empty = true;
       continue;
     }
     require(extent <= kMost / product, "element_count",
             "the elements must fit in 63 bits of bytes; shape is ",
-            to_string(shape));
+            ShapeText{shape});
     product *= extent;
   }
   return empty ? 0 : product;

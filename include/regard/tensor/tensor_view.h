@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <iosfwd>
 #include <span>
 #include <string>
 #include <type_traits>
@@ -13,6 +14,12 @@ namespace regard {
 
 // "[2, 8, 128, 64]"
 std::string to_string(std::span<const std::int64_t> shape);
+
+// The same for a message that is hardly ever needed: formatted when written.
+struct ShapeText {
+  std::span<const std::int64_t> shape;
+};
+std::ostream& operator<<(std::ostream& out, const ShapeText& text);
 
 // The number of elements; throws InvalidArgument for a negative extent or when
 // the count or its size in bytes does not fit in 63 bits.
@@ -46,7 +53,7 @@ class TensorView {
   TensorView(T* data, const Extents& shape, const Extents& strides)
       : data_(data), shape_(shape), strides_(strides) {
     require(strides[Rank - 1] == 1 || shape[Rank - 1] <= 1, "TensorView",
-            "the last stride must be 1; strides are ", to_string(strides));
+            "the last stride must be 1; strides are ", ShapeText{strides});
     strides_[Rank - 1] = 1;
     check();
   }
@@ -99,7 +106,7 @@ class TensorView {
   void check() const {
     const std::int64_t n = element_count(shape_);
     require(data_ != nullptr || n == 0, "TensorView",
-            "data must not be null; shape is ", to_string(shape_));
+            "data must not be null; shape is ", ShapeText{shape_});
   }
 
   T* data_ = nullptr;

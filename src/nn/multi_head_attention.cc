@@ -175,14 +175,28 @@ void merge_appended_key(const MultiHeadAttentionConfig& c,
       acts.appended_weight.rows(), attention.threads);
 }
 
-// The columns of the appended keys, and room made for them in the others.
-void finish_weights(const MultiHeadAttentionConfig& c, const Activations& acts,
-                    std::int64_t kv_len, TensorView<float, 4> weights,
-                    Threads threads) {
+// The weight of the zero key: its score is 0.
+float zero_key_weight(float log_sum_exp) {
+  return static_cast<float>(std::exp(-double{log_sum_exp}));
+}
+
+// Every head's weights: those of the keys passed in, then the appended ones.
+void write_head_weights(const MultiHeadAttentionConfig& c,
+                        const Activations& acts,
+                        const AttentionOptions& attention,
+                        TensorView<float, 4> weights) {
+  const TensorView<float, 4> k = acts.k.heads(c.kv_heads);
+  const std::int64_t kv_len = k.extent(2);
+  const TensorView<float, 4> of_keys{
+      weights.data(),
+      {weights.extent(0), weights.extent(1), weights.extent(2), kv_len},
+      weights.strides()};
+  attention_weights(acts.q.heads(c.heads), k, of_keys, attention);
   if (!c.bias_kv && !c.add_zero_attn) return;
   const TensorView<float, 3> lse = acts.log_sum_exp.rows();
   const TensorView<float, 3> appended = acts.appended_weight.rows();
-  parallel_for(threads, weights.extent(0) * c.heads, [&](std::int64_t task) {
+  const std::int64_t tasks = weights.extent(0) * c.heads;
+  parallel_for(attention.threads, tasks, [&](std::int64_t task) {
     const std::int64_t b = task / c.heads;
     const std::int64_t h = task % c.heads;
     for (std::int64_t i = 0; i < weights.extent(2); ++i) {
@@ -193,8 +207,7 @@ void finish_weights(const MultiHeadAttentionConfig& c, const Activations& acts,
         row[kv_len] = appended(b, h, i);
       }
       if (c.add_zero_attn) {
-        row[weights.extent(3) - 1] =
-            static_cast<float>(std::exp(-double{lse(b, h, i)}));
+        row[weights.extent(3) - 1] = zero_key_weight(lse(b, h, i));
       }
     }
   });
@@ -208,38 +221,63 @@ void average(TensorView<const float, 4> weights, TensorView<float, 3> out,
     const std::int64_t b = task / q_len;
     const std::int64_t i = task % q_len;
     float* const mean = out.at(b, i);
+    std::fill_n(mean, out.extent(2), 0.0f);
+    for (std::int64_t h = 0; h < heads; ++h) {
+      const float* const row = weights.at(b, h, i);
+      for (std::int64_t j = 0; j < out.extent(2); ++j) mean[j] += row[j];
+    }
     for (std::int64_t j = 0; j < out.extent(2); ++j) {
-      float sum = 0.0f;
-      for (std::int64_t h = 0; h < heads; ++h) sum += weights(b, h, i, j);
-      mean[j] = sum / static_cast<float>(heads);
+      mean[j] /= static_cast<float>(heads);
     }
   });
 }
 
-// Both forms of the weights that were asked for.
+// The mean alone, without room for every head's weights. Not with bias_kv,
+// where each head gives another share to the keys passed in.
+void write_average_weights(const MultiHeadAttentionConfig& c,
+                           const Activations& acts,
+                           const AttentionOptions& attention,
+                           TensorView<float, 3> out) {
+  const TensorView<float, 4> k = acts.k.heads(c.kv_heads);
+  const TensorView<float, 4> of_keys{
+      out.data(),
+      {out.extent(0), 1, out.extent(1), k.extent(2)},
+      {out.stride(0), 0, out.stride(1), 1}};
+  attention_weights(acts.q.heads(c.heads), k,
+                    {.heads = OverHeads::kMean, .weights = of_keys}, attention);
+  if (!c.add_zero_attn) return;
+  const TensorView<float, 3> lse = acts.log_sum_exp.rows();
+  for (std::int64_t b = 0; b < out.extent(0); ++b) {
+    for (std::int64_t i = 0; i < out.extent(1); ++i) {
+      float sum = 0.0f;
+      for (std::int64_t h = 0; h < c.heads; ++h) {
+        sum += zero_key_weight(lse(b, h, i));
+      }
+      out(b, i, k.extent(2)) = sum / static_cast<float>(c.heads);
+    }
+  }
+}
+
+// The forms of the weights that were asked for.
 void write_weights(const MultiHeadAttentionConfig& c, const Activations& acts,
-                   std::int64_t all_keys, const AttentionOptions& attention,
+                   const AttentionOptions& attention,
                    const MultiHeadAttentionOptions& options) {
   TensorView<float, 4> weights = options.weights;
-  if (weights.is_null() && options.average_weights.is_null()) return;
-  const TensorView<float, 4> q = acts.q.heads(c.heads);
-  const TensorView<float, 4> k = acts.k.heads(c.kv_heads);
+  const TensorView<float, 3> averages = options.average_weights;
+  if (weights.is_null() && averages.is_null()) return;
+  if (weights.is_null() && !c.bias_kv) {
+    return write_average_weights(c, acts, attention, averages);
+  }
   AlignedBuffer memory;
   if (weights.is_null()) {
-    const std::array shape{q.extent(0), c.heads, q.extent(2), all_keys};
+    const std::array shape{averages.extent(0), c.heads, averages.extent(1),
+                           averages.extent(2)};
     memory = AlignedBuffer(static_cast<std::size_t>(element_count(shape)) *
                            sizeof(float));
     weights = {reinterpret_cast<float*>(memory.data()), shape};
   }
-  const TensorView<float, 4> of_keys{
-      weights.data(),
-      {weights.extent(0), weights.extent(1), weights.extent(2), k.extent(2)},
-      weights.strides()};
-  attention_weights(q, k, of_keys, attention);
-  finish_weights(c, acts, k.extent(2), weights, options.threads);
-  if (!options.average_weights.is_null()) {
-    average(weights, options.average_weights, options.threads);
-  }
+  write_head_weights(c, acts, attention, weights);
+  if (!averages.is_null()) average(weights, averages, options.threads);
 }
 
 TensorView<const float, 3> batched(TensorView<const float, 2> view) {
@@ -309,7 +347,7 @@ void MultiHeadAttention::forward(
   if (config_.bias_kv) {
     merge_appended_key(config_, parameters_, acts, attention);
   }
-  write_weights(config_, acts, all_keys, attention, options);
+  write_weights(config_, acts, attention, options);
 
   // 3. The output projection.
   const std::span<const float> out_bias =

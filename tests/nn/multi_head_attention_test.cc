@@ -51,14 +51,11 @@ LayerCase make_case(const MultiHeadAttentionConfig& config, std::int64_t batch,
   return c;
 }
 
-LayerResult<float> run(const LayerCase& c, Threads threads = {}) {
+void forward(const LayerCase& c, std::vector<float>& out,
+             const std::function<void(MultiHeadAttentionOptions&)>& ask) {
   const MultiHeadAttention layer(c.config, c.parameters);
   const auto& g = c.config;
-  LayerResult<float> r;
-  r.out.resize(static_cast<std::size_t>(c.batch * c.q_len * g.model_dim));
-  r.weights.resize(
-      static_cast<std::size_t>(c.batch * g.heads * c.q_len * c.all_keys()));
-  r.average.resize(static_cast<std::size_t>(c.batch * c.q_len * c.all_keys()));
+  out.resize(static_cast<std::size_t>(c.batch * c.q_len * g.model_dim));
   MultiHeadAttentionOptions options;
   options.mask = c.mask.build();
   if (!c.bias.empty()) {
@@ -68,18 +65,40 @@ LayerResult<float> run(const LayerCase& c, Threads threads = {}) {
   options.softcap = c.softcap;
   options.mode = c.training ? Mode::kTraining : Mode::kInference;
   options.dropout_seed = c.dropout_seed;
-  options.weights = {r.weights.data(),
-                     {c.batch, g.heads, c.q_len, c.all_keys()}};
-  options.average_weights = {r.average.data(),
-                             {c.batch, c.q_len, c.all_keys()}};
-  options.threads = threads;
+  ask(options);
   layer.forward(
       {c.query.data(), {c.batch, c.q_len, g.model_dim}},
       {c.key.data(), {c.batch, c.kv_len, g.key_dim}},
       {c.value.data(), {c.batch, c.kv_len, g.value_dim}},
-      TensorView<float, 3>{r.out.data(), {c.batch, c.q_len, g.model_dim}},
+      TensorView<float, 3>{out.data(), {c.batch, c.q_len, g.model_dim}},
       options);
+}
+
+LayerResult<float> run(const LayerCase& c, Threads threads = {}) {
+  LayerResult<float> r;
+  r.weights.resize(static_cast<std::size_t>(c.batch * c.config.heads * c.q_len *
+                                            c.all_keys()));
+  r.average.resize(static_cast<std::size_t>(c.batch * c.q_len * c.all_keys()));
+  forward(c, r.out, [&](MultiHeadAttentionOptions& options) {
+    options.weights = {r.weights.data(),
+                       {c.batch, c.config.heads, c.q_len, c.all_keys()}};
+    options.average_weights = {r.average.data(),
+                               {c.batch, c.q_len, c.all_keys()}};
+    options.threads = threads;
+  });
   return r;
+}
+
+// The averaged weights alone, which take another way.
+std::vector<float> run_average(const LayerCase& c) {
+  std::vector<float> out;
+  std::vector<float> average(
+      static_cast<std::size_t>(c.batch * c.q_len * c.all_keys()));
+  forward(c, out, [&](MultiHeadAttentionOptions& options) {
+    options.average_weights = {average.data(),
+                               {c.batch, c.q_len, c.all_keys()}};
+  });
+  return average;
 }
 
 double max_diff(const std::vector<float>& a, const std::vector<double>& b) {
@@ -102,6 +121,8 @@ void expect_exact(const LayerCase& c) {
   EXPECT_LE(max_diff(r.weights, exact.weights),
             2 * max_diff(plain.weights, exact.weights) + 1e-6);
   EXPECT_LE(max_diff(r.average, exact.average),
+            2 * max_diff(plain.average, exact.average) + 1e-6);
+  EXPECT_LE(max_diff(run_average(c), exact.average),
             2 * max_diff(plain.average, exact.average) + 1e-6);
 }
 
@@ -255,6 +276,38 @@ INSTANTIATE_TEST_SUITE_P(
         Named{"no_queries", {.model_dim = 16, .heads = 2}, {2, 0, 3}},
         Named{"no_batch", {.model_dim = 16, .heads = 2}, {0, 3, 3}}),
     [](const auto& named) { return std::string(named.param.name); });
+
+TEST(MultiHeadAttention, IsExactForRandomConfigurations) {
+  Rng rng(2027);
+  for (int n = 0; n < 150; ++n) {
+    MultiHeadAttentionConfig g;
+    g.kv_heads = test::pick(rng, 1, 3);
+    g.heads = g.kv_heads * test::pick(rng, 1, 3);
+    g.model_dim = test::pick(rng, 1, 70);
+    g.key_dim = test::chance(rng, 0.5) ? 0 : test::pick(rng, 1, 40);
+    g.value_dim = test::chance(rng, 0.5) ? 0 : test::pick(rng, 1, 40);
+    g.head_dim = test::pick(rng, 1, 33);
+    g.value_head_dim = test::chance(rng, 0.5) ? 0 : test::pick(rng, 1, 33);
+    g.bias = test::chance(rng, 0.7);
+    g.bias_kv = test::chance(rng, 0.4);
+    g.add_zero_attn = test::chance(rng, 0.4);
+    g.dropout = test::chance(rng, 0.4) ? 0.25f : 0.0f;
+    g.score = test::chance(rng, 0.3) ? Score::kCosine : Score::kDot;
+    LayerCase c = make_case(g, test::pick(rng, 1, 3), test::pick(rng, 1, 20),
+                            test::pick(rng, 1, 20));
+    c.mask = test::random_mask(rng, c.sizes());
+    if (test::chance(rng, 0.3)) {
+      c.bias = normals(rng, c.batch * g.heads * c.q_len * c.kv_len);
+    }
+    if (test::chance(rng, 0.3)) c.alibi_slopes = normals(rng, g.heads);
+    if (test::chance(rng, 0.3)) c.softcap = 2.5f;
+    c.training = test::chance(rng, 0.5);
+    c.dropout_seed = rng();
+    SCOPED_TRACE("case " + std::to_string(n) + ", mask " + c.mask.describe());
+    expect_exact(c);
+    if (HasFailure()) break;
+  }
+}
 
 TEST(MultiHeadAttention, HasTheSameBitsOnEveryTargetWithFusedMultiplyAdd) {
   LayerCase c =

@@ -4,9 +4,11 @@
 // is the yardstick: what a plain loop loses to rounding.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <numeric>
 #include <vector>
 
 #include "support/attention_case.h"
@@ -21,28 +23,42 @@ struct ReferenceResult {
   std::vector<Real> weights;  // [batch, heads, q_len, kv_len], if not packed
 };
 
-template <typename Real>
-Real reference_dot(const double* a, const double* b, std::int64_t n) {
-  Real sum = 0;
-  for (std::int64_t i = 0; i < n; ++i) {
-    sum += static_cast<Real>(a[i]) * static_cast<Real>(b[i]);
+// A plain loop may add the products of a score in any order, and scale before
+// or after. One order may be lucky with the few scores that matter, so the
+// yardstick can be asked for others.
+class PlainOrder {
+ public:
+  // Number 0 is the natural order, every other a shuffle of its own.
+  PlainOrder(std::int64_t width, std::uint64_t number)
+      : scales_first_(number % 2 == 1),
+        order_(static_cast<std::size_t>(width)) {
+    std::iota(order_.begin(), order_.end(), 0);
+    Rng rng(number);
+    if (number > 0) std::shuffle(order_.begin(), order_.end(), rng);
   }
-  return sum;
-}
+
+  template <typename Real>
+  Real dot(const double* a, const double* b, Real scale = 1) const {
+    Real sum = 0;
+    const Real before = scales_first_ ? scale : Real{1};
+    for (const std::size_t i : order_) {
+      sum += static_cast<Real>(a[i]) * before * static_cast<Real>(b[i]);
+    }
+    return scales_first_ ? sum : sum * scale;
+  }
+
+ private:
+  bool scales_first_;
+  std::vector<std::size_t> order_;
+};
 
 // The score of query i and key j; -inf if the bias hides the pair.
 template <typename Real>
 Real reference_score(const AttentionCase& c, const AttentionCase::Entry& e,
                      std::int64_t b, std::int64_t h, std::int64_t i,
-                     std::int64_t j) {
+                     std::int64_t j, const PlainOrder& order) {
   const double* q = c.q.data() + c.query_at(e, h, i, c.d_k);
   const double* k = c.k.data() + c.key_at(e, h, j, c.d_k);
-  Real score = reference_dot<Real>(q, k, c.d_k);
-  if (c.cosine) {
-    const Real lengths = std::sqrt(reference_dot<Real>(q, q, c.d_k)) *
-                         std::sqrt(reference_dot<Real>(k, k, c.d_k));
-    score = lengths == 0 ? Real{0} : score / lengths;
-  }
   Real scale = 1;
   if (c.scale) {
     scale = static_cast<Real>(*c.scale);
@@ -50,7 +66,12 @@ Real reference_score(const AttentionCase& c, const AttentionCase::Entry& e,
     scale = Real{1} / std::sqrt(static_cast<Real>(c.d_k));
   }
   if (!c.head_scales.empty()) scale *= static_cast<Real>(c.head_scales[h]);
-  score *= scale;
+  Real score = order.dot<Real>(q, k, scale);
+  if (c.cosine) {
+    const Real lengths =
+        std::sqrt(order.dot<Real>(q, q)) * std::sqrt(order.dot<Real>(k, k));
+    score = lengths == 0 ? Real{0} : score / lengths;
+  }
   if (c.bias) {
     const double bias = c.bias->values[c.bias->place(b, h, i, j)];
     score += static_cast<Real>(bias);
@@ -84,7 +105,7 @@ inline bool reference_drops(const AttentionCase& c, std::int64_t b,
 template <typename Real>
 Real reference_weights(const AttentionCase& c, const AttentionCase::Entry& e,
                        std::int64_t b, std::int64_t h, std::int64_t i,
-                       std::vector<Real>& weights) {
+                       const PlainOrder& order, std::vector<Real>& weights) {
   constexpr Real kNothing = -std::numeric_limits<Real>::infinity();
   constexpr Real kNaN = std::numeric_limits<Real>::quiet_NaN();
   weights.assign(static_cast<std::size_t>(e.sizes.kv_len), kNothing);
@@ -93,7 +114,7 @@ Real reference_weights(const AttentionCase& c, const AttentionCase::Entry& e,
   bool broken = false;
   for (std::int64_t j = 0; j < e.sizes.kv_len; ++j) {
     if (!c.mask.visible(e.sizes, b, h, i, j)) continue;
-    const Real score = reference_score<Real>(c, e, b, h, i, j);
+    const Real score = reference_score<Real>(c, e, b, h, i, j, order);
     broken = broken || std::isnan(score) || score == -kNothing;
     weights[j] = score;
     if (score > max) max = score;
@@ -117,7 +138,9 @@ Real reference_weights(const AttentionCase& c, const AttentionCase::Entry& e,
 }
 
 template <typename Real>
-ReferenceResult<Real> reference_attention(const AttentionCase& c) {
+ReferenceResult<Real> reference_attention(const AttentionCase& c,
+                                          std::uint64_t order_number = 0) {
+  const PlainOrder order(c.d_k, order_number);
   ReferenceResult<Real> result;
   result.out.resize(volume(c.out_shape()));
   result.lse.resize(static_cast<std::size_t>(c.rows() * c.heads * c.q_len));
@@ -128,7 +151,7 @@ ReferenceResult<Real> reference_attention(const AttentionCase& c) {
     for (std::int64_t h = 0; h < c.heads; ++h) {
       for (std::int64_t i = 0; i < e.sizes.q_len; ++i) {
         result.lse[c.query_at(e, h, i, 1)] =
-            reference_weights(c, e, b, h, i, weights);
+            reference_weights(c, e, b, h, i, order, weights);
         if (!c.is_packed()) {
           result.weights.insert(result.weights.end(), weights.begin(),
                                 weights.end());

@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "regard/attention/explain.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <sstream>
+
+#include "attention/engine.h"
+#include "attention/entry_masks.h"
+#include "attention/problem.h"
+#include "attention/row_blocks.h"
+#include "attention/tile_count.h"
+#include "kernels/attention_forward.h"
+#include "regard/kernels/targets.h"
+
+namespace regard {
+namespace {
+
+using detail::BlockMemory;
+using detail::EnginePlan;
+using detail::Entry;
+using detail::EntryMasks;
+using detail::Problem;
+
+constexpr const char* kWhere = "explain";
+
+// A view of these extents whose elements are never read.
+template <typename T>
+TensorView<const T, 4> hollow(const std::array<std::int64_t, 4>& extents) {
+  static const T element{};
+  return {&element, extents, {0, 0, 0, 1}};
+}
+
+void count_pairs(const BoundMask& mask, std::int64_t index, const Entry& entry,
+                 Explanation& e) {
+  for (std::int64_t head = 0; head < e.shape.heads; ++head) {
+    for (std::int64_t query = 0; query < entry.q_len; ++query) {
+      const KeyRange seen = mask.range(index, head, query);
+      e.visible_pairs += seen.end - seen.begin;
+      if (mask.dense().empty()) continue;
+      for (std::int64_t key = seen.begin; key < seen.end; ++key) {
+        for (const DensePart& part : mask.dense()) {
+          if (part.row(index, head, query)[key] == part.visible_when) continue;
+          --e.visible_pairs;
+          break;
+        }
+      }
+    }
+  }
+  e.rows += e.shape.heads * entry.q_len;
+  e.pairs += e.shape.heads * entry.q_len * entry.kv_len;
+}
+
+template <typename T>
+void explain_fused(const Problem<T>& p, const EntryMasks<T>& masks,
+                   Explanation& e) {
+  const EnginePlan plan(p);
+  e.path = AttentionPath::kFused;
+  e.threads = plan.threads;
+  e.row_blocks = plan.blocks.size();
+  e.rows_a_block = plan.blocks.rows();
+  e.splits = plan.splits;
+  e.tile_rows = kernels::kGroupRows;
+  e.tile_keys = kernels::kKeyBlock;
+  detail::TileCount tiles;
+  for (std::int64_t i = 0; i < plan.blocks.size(); ++i) {
+    const detail::RowBlock block = plan.blocks[i];
+    masks.with(block.index,
+               [&](const BoundMask& mask) { tiles.add(p, mask, block); });
+  }
+  e.full_tiles = tiles.full;
+  e.mixed_tiles = tiles.mixed;
+  e.skipped_tiles = tiles.skipped;
+  e.visited_pairs = tiles.visited_pairs;
+  const BlockMemory<T> memory(p, plan.blocks.rows(), masks.dense_parts());
+  const std::size_t states =
+      static_cast<std::size_t>(plan.blocks.size() * plan.splits) *
+      kernels::attention_state_floats(plan.blocks.rows(), p.d_v);
+  e.scratch_bytes =
+      static_cast<std::int64_t>(static_cast<std::size_t>(plan.threads) *
+                                    memory.bytes(masks.dense_parts()) +
+                                states * sizeof(float));
+}
+
+template <typename T>
+void explain_plain(const Problem<T>& p, Explanation& e) {
+  std::int64_t longest = 0;
+  for (std::int64_t i = 0; i < p.entries; ++i) {
+    const Entry entry = p.entry(i);
+    longest = std::max(longest, entry.kv_len);
+    e.threads = std::max(
+        e.threads, thread_count(p.options.threads, p.heads * entry.q_len));
+  }
+  e.row_blocks = e.rows;
+  e.rows_a_block = 1;
+  e.visited_pairs = e.pairs;
+  const std::int64_t bytes = e.shape.dtype == DType::kFloat64 ? 8 : 4;
+  e.scratch_bytes = e.threads * (longest + p.d_v) * bytes;
+}
+
+template <typename T>
+Explanation explain_as(const AttentionShape& s,
+                       const AttentionOptions& options) {
+  const Problem<T> p(hollow<T>({s.batch, s.heads, s.q_len, s.d_k}),
+                     hollow<T>({s.batch, s.kv_heads, s.kv_len, s.d_k}),
+                     hollow<T>({s.batch, s.kv_heads, s.kv_len, s.d_v}), options,
+                     kWhere);
+  Explanation e{.shape = s, .simd_target = simd_target()};
+  const bool fused = s.dtype != DType::kFloat64 && detail::engine_available();
+  if (fused) e.path = AttentionPath::kFused;
+  if (p.entries == 0 || p.heads == 0 || s.q_len == 0) return e;
+  const EntryMasks<T> masks(p);
+  for (std::int64_t i = 0; i < p.entries; ++i) {
+    masks.with(
+        i, [&](const BoundMask& mask) { count_pairs(mask, i, p.entry(i), e); });
+  }
+  e.flops = 2.0 * static_cast<double>(s.d_k + s.d_v) *
+            static_cast<double>(e.visible_pairs);
+  if (fused) {
+    explain_fused(p, masks, e);
+  } else {
+    explain_plain(p, e);
+  }
+  return e;
+}
+
+// "1,234,567"
+std::string grouped(std::int64_t n) {
+  const std::string digits = std::to_string(n);
+  std::string text;
+  for (std::size_t i = 0; i < digits.size(); ++i) {
+    if (i > 0 && (digits.size() - i) % 3 == 0) text += ',';
+    text += digits[i];
+  }
+  return text;
+}
+
+// Three figures and the unit that makes them readable.
+std::string scaled(double value, const char* unit) {
+  const char* const prefixes[] = {"", "k", "M", "G", "T", "P", "E"};
+  std::size_t i = 0;
+  while (value >= 999.5 && i + 1 < std::size(prefixes)) {
+    value /= 1000;
+    ++i;
+  }
+  char text[64];
+  std::snprintf(text, sizeof text, "%.3g %s%s", value, prefixes[i], unit);
+  return text;
+}
+
+std::string count_of(std::int64_t n, const char* one, const char* many) {
+  return grouped(n) + " " + (n == 1 ? one : many);
+}
+
+std::string percent(std::int64_t part, std::int64_t whole) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.1f %%",
+                whole == 0 ? 0.0
+                           : 100.0 * static_cast<double>(part) /
+                                 static_cast<double>(whole));
+  return text;
+}
+
+}  // namespace
+
+Explanation explain(const AttentionShape& shape,
+                    const AttentionOptions& options) {
+  const std::array<std::int64_t, 7> extents{
+      shape.batch,  shape.heads, shape.kv_heads, shape.q_len,
+      shape.kv_len, shape.d_k,   shape.d_v};
+  require(std::none_of(extents.begin(), extents.end(),
+                       [](std::int64_t n) { return n < 0; }),
+          kWhere,
+          "no extent may be negative; batch, heads, kv_heads, q_len, kv_len, "
+          "d_k and d_v are ",
+          to_string(extents));
+  switch (shape.dtype) {
+    case DType::kFloat32:
+    case DType::kFloat64:  // its rules are those of float
+      return explain_as<float>(shape, options);
+    case DType::kBFloat16:
+      return explain_as<BFloat16>(shape, options);
+    case DType::kFloat16:
+      return explain_as<Float16>(shape, options);
+    default:
+      break;
+  }
+  require(false, kWhere,
+          "the dtype must be float32, bfloat16, float16 or float64; it is ",
+          to_string(shape.dtype));
+  return {};
+}
+
+std::string to_string(const Explanation& e) {
+  const AttentionShape& s = e.shape;
+  std::ostringstream text;
+  text << "attention  batch " << s.batch << ", heads " << s.heads;
+  if (s.kv_heads != s.heads) text << " on " << s.kv_heads;
+  text << ", " << count_of(s.q_len, "query", "queries") << " x "
+       << count_of(s.kv_len, "key", "keys") << ", d_k " << s.d_k << ", d_v "
+       << s.d_v << ", " << to_string(s.dtype) << "\n";
+  text << "path       "
+       << (e.path == AttentionPath::kFused ? "fused, " + e.simd_target
+                                           : std::string("plain loops"))
+       << ", " << count_of(e.threads, "thread", "threads") << "\n";
+  text << "pairs      " << grouped(e.visible_pairs) << " of "
+       << grouped(e.pairs) << " visible (" << percent(e.visible_pairs, e.pairs)
+       << ")\n";
+  if (e.path == AttentionPath::kFused) {
+    const std::int64_t visited = e.full_tiles + e.mixed_tiles;
+    text << "tiles      " << grouped(visited) << " of "
+         << grouped(visited + e.skipped_tiles) << " visited, " << e.tile_rows
+         << " rows x " << e.tile_keys << " keys: " << grouped(e.full_tiles)
+         << " full, " << grouped(e.mixed_tiles) << " mixed, "
+         << grouped(e.skipped_tiles) << " skipped\n";
+    text << "rows       " << grouped(e.rows) << " in "
+         << count_of(e.row_blocks, "block", "blocks") << " of at most "
+         << e.rows_a_block << "\n";
+    text << "keys       splits of " << grouped(kernels::kSplitKeys) << ", "
+         << (e.splits > 0 ? "side by side" : "one after the other") << "\n";
+  }
+  text << "work       " << scaled(e.flops, "FLOP") << "\n";
+  text << "scratch    " << scaled(static_cast<double>(e.scratch_bytes), "B")
+       << "\n";
+  return text.str();
+}
+
+}  // namespace regard

@@ -1,0 +1,384 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "regard/attention/explain.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "regard/kernels/targets.h"
+#include "support/run_attention.h"
+
+namespace regard {
+namespace {
+
+using test::AttentionCase;
+using test::DenseBools;
+using test::MaskSpec;
+using test::Rng;
+using ::testing::StartsWith;
+
+AttentionShape shape_of(const AttentionCase& c) {
+  return {.batch = c.rows(),
+          .heads = c.heads,
+          .kv_heads = c.kv_heads,
+          .q_len = c.q_len,
+          .kv_len = c.kv_len,
+          .d_k = c.d_k,
+          .d_v = c.d_v};
+}
+
+Explanation explain_case(const AttentionCase& c, int threads = 1) {
+  test::CallOptions<float> options(c);
+  options.value.threads.count = threads;
+  return explain(shape_of(c), options.value);
+}
+
+// Tiles counted pair by pair, from the sizes that the explanation names. Rows
+// of a key-value head stand query by query, the heads of a query together. They
+// are cut into blocks, those into groups; a group and a run of keys are a tile.
+// Runs start anew every 1024 keys, and at the first key that a block sees,
+// rounded down to a multiple of four.
+class BruteForce {
+ public:
+  std::int64_t visible = 0, full = 0, mixed = 0, skipped = 0, visited = 0;
+
+  BruteForce(const AttentionCase& c, const Explanation& e) : c_(c), e_(e) {
+    for (std::int64_t b = 0; b < c.batch; ++b) {
+      const std::int64_t rows = c.entry(b).sizes.q_len * c.group();
+      for (std::int64_t h = 0; h < c.kv_heads; ++h) {
+        for (std::int64_t r = 0; r < rows; r += e.rows_a_block) {
+          count_block(b, h, r, std::min(rows, r + e.rows_a_block));
+        }
+      }
+    }
+  }
+
+ private:
+  bool sees(std::int64_t b, std::int64_t h, std::int64_t row,
+            std::int64_t key) const {
+    return c_.mask.visible(c_.entry(b).sizes, b,
+                           h * c_.group() + row % c_.group(), row / c_.group(),
+                           key);
+  }
+
+  // A dense mask alone leaves every row all keys; it only classes tiles.
+  bool is_dense() const {
+    return c_.mask.parts.size() == 1 &&
+           (c_.mask.parts[0].kind == MaskSpec::Kind::kKeep ||
+            c_.mask.parts[0].kind == MaskSpec::Kind::kDrop);
+  }
+
+  KeyRange hull(std::int64_t b, std::int64_t h, std::int64_t from,
+                std::int64_t to) const {
+    const std::int64_t keys = c_.entry(b).sizes.kv_len;
+    if (is_dense()) return {0, keys};
+    KeyRange range{keys, 0};
+    for (std::int64_t row = from; row < to; ++row) {
+      for (std::int64_t key = 0; key < keys; ++key) {
+        if (!sees(b, h, row, key)) continue;
+        range = {std::min(range.begin, key), std::max(range.end, key + 1)};
+      }
+    }
+    return range.end == 0 ? KeyRange{0, 0} : range;
+  }
+
+  void count_block(std::int64_t b, std::int64_t h, std::int64_t from,
+                   std::int64_t to) {
+    const std::int64_t keys = c_.entry(b).sizes.kv_len;
+    KeyRange block{keys, 0};
+    for (std::int64_t g = from; g < to; g += e_.tile_rows) {
+      const KeyRange group = hull(b, h, g, std::min(to, g + e_.tile_rows));
+      block = {std::min(block.begin, group.begin),
+               std::max(block.end, group.end)};
+    }
+    for (std::int64_t g = from; g < to; g += e_.tile_rows) {
+      count_group(b, h, {g, std::min(to, g + e_.tile_rows)},
+                  block.begin / 4 * 4);
+    }
+  }
+
+  void count_group(std::int64_t b, std::int64_t h, KeyRange rows,
+                   std::int64_t start) {
+    const std::int64_t keys = c_.entry(b).sizes.kv_len;
+    const KeyRange group = hull(b, h, rows.begin, rows.end);
+    for (std::int64_t split = 0; split < keys; split += 1024) {
+      const std::int64_t end = std::min(keys, split + 1024);
+      std::int64_t tiles = (end - split + e_.tile_keys - 1) / e_.tile_keys;
+      for (std::int64_t key = std::max(split, start); key < end;
+           key += e_.tile_keys) {
+        const KeyRange tile{std::max(key, group.begin),
+                            std::min({end, key + e_.tile_keys, group.end})};
+        if (tile.begin < tile.end && count_tile(b, h, rows, tile)) --tiles;
+      }
+      skipped += tiles;
+    }
+    for (std::int64_t row = rows.begin; row < rows.end; ++row) {
+      for (std::int64_t key = 0; key < keys; ++key) {
+        visible += sees(b, h, row, key);
+      }
+    }
+  }
+
+  bool count_tile(std::int64_t b, std::int64_t h, KeyRange rows,
+                  KeyRange keys) {
+    const std::int64_t pairs =
+        (rows.end - rows.begin) * (keys.end - keys.begin);
+    std::int64_t shown = 0;
+    for (std::int64_t row = rows.begin; row < rows.end; ++row) {
+      for (std::int64_t key = keys.begin; key < keys.end; ++key) {
+        shown += sees(b, h, row, key);
+      }
+    }
+    if (shown == 0 && is_dense()) return false;
+    ++(shown == pairs ? full : mixed);
+    visited += pairs;
+    return true;
+  }
+
+  const AttentionCase& c_;
+  const Explanation& e_;
+};
+
+void expect_counts(const AttentionCase& c) {
+  for (const int threads : {1, 2}) {
+    const Explanation e = explain_case(c, threads);
+    SCOPED_TRACE(c.describe() + "\n" + to_string(e));
+    ASSERT_EQ(e.path, AttentionPath::kFused);
+    const BruteForce truth(c, e);
+    EXPECT_EQ(e.visible_pairs, truth.visible);
+    EXPECT_EQ(e.full_tiles, truth.full);
+    EXPECT_EQ(e.mixed_tiles, truth.mixed);
+    EXPECT_EQ(e.skipped_tiles, truth.skipped);
+    EXPECT_EQ(e.visited_pairs, truth.visited);
+    EXPECT_EQ(e.flops, 2.0 * static_cast<double>(c.d_k + c.d_v) *
+                           static_cast<double>(truth.visible));
+    EXPECT_GT(e.scratch_bytes, 0);
+  }
+}
+
+AttentionCase sized(std::int64_t q_len, std::int64_t kv_len,
+                    std::int64_t kv_heads = 1) {
+  return {.batch = 2,
+          .heads = 3 * kv_heads,
+          .kv_heads = kv_heads,
+          .q_len = q_len,
+          .kv_len = kv_len,
+          .d_k = 16,
+          .d_v = 24};
+}
+
+TEST(Explain, CountsTheTilesOfEveryMaskPairByPair) {
+  for (const auto& [q_len, kv_len] :
+       std::vector<std::pair<std::int64_t, std::int64_t>>{
+           {1, 1}, {97, 97}, {130, 400}, {50, 1100}, {300, 40}}) {
+    AttentionCase c = sized(q_len, kv_len);
+    expect_counts(c);
+    std::vector<std::int32_t> query_ids, key_ids;
+    for (std::int64_t i = 0; i < q_len; ++i) {
+      query_ids.push_back(static_cast<std::int32_t>(i * 3 / q_len));
+    }
+    for (std::int64_t j = 0; j < kv_len; ++j) {
+      key_ids.push_back(static_cast<std::int32_t>(j * 3 / kv_len));
+    }
+    for (const MaskSpec& mask :
+         {test::prefix_spec(kv_len / 3),
+          test::lengths_spec({kv_len / 2 + 1, kv_len}, {q_len, q_len / 2}),
+          test::causal_spec(mask::kTopLeft),
+          test::documents_spec(query_ids, key_ids)}) {
+      c.mask = mask;
+      expect_counts(c);
+    }
+  }
+}
+
+TEST(Explain, CountsTheTilesOfWindowsFromTheirFirstKey) {
+  AttentionCase c = sized(400, 400);
+  for (const std::int64_t width : {0, 7, 100}) {
+    c.mask = test::window_spec(width, width);
+    expect_counts(c);
+    c.mask = test::window_spec(width, 0) & test::causal_spec();
+    expect_counts(c);
+  }
+}
+
+TEST(Explain, CountsTheTilesOfADenseMask) {
+  AttentionCase c = sized(200, 300, 2);
+  DenseBools pairs({1, 1, 200, 300});
+  for (std::int64_t i = 0; i < 200; ++i) {
+    for (std::int64_t j = 0; j < 300; ++j) pairs(0, 0, i, j) = j <= i;
+  }
+  c.mask = test::keep_spec(pairs);
+  expect_counts(c);
+  c.mask = test::drop_spec(pairs);
+  expect_counts(c);
+  Rng rng(1);
+  for (std::size_t i = 0; i < pairs.size(); ++i) {
+    pairs.values[i] = test::chance(rng, 0.001);
+  }
+  c.mask = test::keep_spec(pairs);
+  expect_counts(c);
+}
+
+TEST(Explain, CountsPackedSequencesEachOnItsOwn) {
+  AttentionCase c = sized(250, 300);
+  c.batch = 4;
+  c.q_offsets = {0, 100, 100, 248, 250};
+  c.kv_offsets = {0, 90, 95, 95, 300};
+  expect_counts(c);
+  c.mask = test::causal_spec();
+  expect_counts(c);
+}
+
+TEST(Explain, TellsThatFewRowsOfManyKeysRunInSplits) {
+  AttentionCase c = sized(1, 8192);
+  c.batch = 1;
+  c.heads = c.kv_heads = 2;
+  c.d_k = c.d_v = 64;
+  EXPECT_EQ(explain_case(c, 2).splits, 8);
+  EXPECT_EQ(explain_case(c, 1).splits, 0);
+  c.q_len = 4096;
+  EXPECT_EQ(explain_case(c, 2).splits, 0);
+}
+
+TEST(Explain, NamesThePlainPathOfDoubleAndOfMachinesWithoutVectors) {
+  AttentionShape shape = shape_of(sized(70, 90));
+  EXPECT_EQ(explain(shape).path, AttentionPath::kFused);
+  shape.dtype = DType::kFloat64;
+  const Explanation e = explain(shape, {.mask = mask::causal()});
+  EXPECT_EQ(e.path, AttentionPath::kPlain);
+  EXPECT_EQ(e.visible_pairs, 2 * 3 * (21 + 90) * 70 / 2);
+  EXPECT_EQ(e.rows, 2 * 3 * 70);
+  EXPECT_EQ(e.scratch_bytes, e.threads * (90 + 24) * 8);
+  for (const std::string& target : simd_targets()) {
+    set_simd_target(target);
+    shape.dtype = DType::kBFloat16;
+    EXPECT_EQ(explain(shape).path, target == "SCALAR" ? AttentionPath::kPlain
+                                                      : AttentionPath::kFused);
+    EXPECT_EQ(explain(shape).simd_target, target);
+  }
+  set_simd_target("");
+}
+
+TEST(Explain, HasNothingToDoWhereThereIsNothing) {
+  for (const auto member : {&AttentionShape::batch, &AttentionShape::q_len,
+                            &AttentionShape::kv_len}) {
+    AttentionShape shape = shape_of(sized(5, 5));
+    shape.*member = 0;
+    const Explanation e = explain(shape);
+    EXPECT_EQ(e.visible_pairs, 0);
+    EXPECT_EQ(e.flops, 0);
+    EXPECT_EQ(e.full_tiles + e.mixed_tiles + e.skipped_tiles, 0);
+  }
+}
+
+TEST(Explain, ReadsWellInATerminal) {
+  Explanation e{.shape = {.batch = 1,
+                          .heads = 8,
+                          .kv_heads = 2,
+                          .q_len = 4096,
+                          .kv_len = 1,
+                          .d_k = 64,
+                          .d_v = 128,
+                          .dtype = DType::kBFloat16},
+                .path = AttentionPath::kFused,
+                .simd_target = "AVX2",
+                .threads = 2,
+                .rows = 32768,
+                .row_blocks = 86,
+                .rows_a_block = 384,
+                .tile_rows = 48,
+                .tile_keys = 96,
+                .full_tiles = 14000,
+                .mixed_tiles = 860,
+                .skipped_tiles = 14140,
+                .pairs = 134217728,
+                .visible_pairs = 67125248,
+                .flops = 17.18e9,
+                .scratch_bytes = 1234567};
+  EXPECT_EQ(to_string(e),
+            "attention  batch 1, heads 8 on 2, 4,096 queries x 1 key, d_k 64, "
+            "d_v 128, bfloat16\n"
+            "path       fused, AVX2, 2 threads\n"
+            "pairs      67,125,248 of 134,217,728 visible (50.0 %)\n"
+            "tiles      14,860 of 29,000 visited, 48 rows x 96 keys: 14,000 "
+            "full, 860 mixed, 14,140 skipped\n"
+            "rows       32,768 in 86 blocks of at most 384\n"
+            "keys       splits of 1,024, one after the other\n"
+            "work       17.2 GFLOP\n"
+            "scratch    1.23 MB\n");
+  e.path = AttentionPath::kPlain;
+  e.threads = 1;
+  e.shape.kv_heads = 8;
+  EXPECT_EQ(to_string(e),
+            "attention  batch 1, heads 8, 4,096 queries x 1 key, d_k 64, "
+            "d_v 128, bfloat16\n"
+            "path       plain loops, 1 thread\n"
+            "pairs      67,125,248 of 134,217,728 visible (50.0 %)\n"
+            "work       17.2 GFLOP\n"
+            "scratch    1.23 MB\n");
+}
+
+TEST(Explain, TakesTheShapeOfViews) {
+  const std::vector<Float16> values(1000);
+  using View = TensorView<const Float16, 4>;
+  const View q(values.data(), {2, 4, 5, 3}), k(values.data(), {2, 2, 7, 3}),
+      v(values.data(), {2, 2, 7, 6});
+  const AttentionShape shape = attention_shape(q, k, v);
+  EXPECT_EQ(shape.batch, 2);
+  EXPECT_EQ(shape.heads, 4);
+  EXPECT_EQ(shape.kv_heads, 2);
+  EXPECT_EQ(shape.q_len, 5);
+  EXPECT_EQ(shape.kv_len, 7);
+  EXPECT_EQ(shape.d_k, 3);
+  EXPECT_EQ(shape.d_v, 6);
+  EXPECT_EQ(shape.dtype, DType::kFloat16);
+  EXPECT_EQ(explain(shape).pairs, 2 * 4 * 5 * 7);
+  EXPECT_THROW(attention_shape(q, v, v), InvalidArgument);
+}
+
+std::string refusal(const AttentionShape& shape,
+                    const AttentionOptions& options = {}) {
+  try {
+    explain(shape, options);
+  } catch (const InvalidArgument& error) {
+    return error.what();
+  }
+  return "accepted";
+}
+
+TEST(Explain, RefusesWhatForwardWouldRefuse) {
+  const AttentionShape good = shape_of(sized(5, 7));
+  EXPECT_EQ(refusal(good), "accepted");
+  AttentionShape shape = good;
+  shape.q_len = -1;
+  EXPECT_EQ(refusal(shape),
+            "explain: no extent may be negative; batch, heads, kv_heads, "
+            "q_len, kv_len, d_k and d_v are [2, 3, 1, -1, 7, 16, 24]");
+  shape = good;
+  shape.dtype = DType::kInt8;
+  EXPECT_EQ(refusal(shape),
+            "explain: the dtype must be float32, bfloat16, float16 or float64; "
+            "it is int8");
+  shape = good;
+  shape.kv_heads = 2;
+  EXPECT_THAT(refusal(shape), StartsWith("explain: kv_heads must divide"));
+  EXPECT_THAT(refusal(good, {.mask = mask::prefix(-1)}),
+              StartsWith("explain: the prefix of a mask must not be negative"));
+  const std::vector<float> values(10);
+  try {
+    attention_shape(TensorView<const float, 4>(values.data(), {1, 1, 2, 3}),
+                    TensorView<const float, 4>(values.data(), {1, 1, 2, 4}),
+                    TensorView<const float, 4>(values.data(), {1, 1, 2, 3}));
+    ADD_FAILURE();
+  } catch (const InvalidArgument& error) {
+    EXPECT_STREQ(error.what(),
+                 "attention_shape: q, k and v must belong together; q is "
+                 "[1, 1, 2, 3], k is [1, 1, 2, 4], v is [1, 1, 2, 3]");
+  }
+}
+
+}  // namespace
+}  // namespace regard

@@ -202,6 +202,10 @@ TEST(Explain, CountsTheTilesOfWindowsFromTheirFirstKey) {
     c.mask = test::window_spec(width, 0) & test::causal_spec();
     expect_counts(c);
   }
+  // Blocks of 32 queries, three heads each, see 96 keys that do not start at a
+  // multiple of four.
+  c.mask = test::window_spec(31, 33);
+  expect_counts(c);
 }
 
 TEST(Explain, CountsTheTilesOfADenseMask) {

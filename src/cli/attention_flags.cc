@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/attention_flags.h"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <iterator>
+#include <map>
+#include <utility>
+
+#include "cli/tensor_file.h"
+#include "cli/text.h"
+#include "cli/usage_error.h"
+#include "regard/core/error.h"
+
+namespace regard::cli {
+namespace {
+
+// More than any machine has; the library allows no more either.
+constexpr int kMostThreads = 1024;
+constexpr std::int64_t kMostHeads = std::int64_t{1} << 20;
+
+void add_color_flag(CLI::App& app, ColorWhen& color) {
+  const std::map<std::string, ColorWhen> names = {
+      {"auto", ColorWhen::kAuto},
+      {"always", ColorWhen::kAlways},
+      {"never", ColorWhen::kNever}};
+  // The transformer's own description would list the enumerators' numbers.
+  app.add_option("--color", color,
+                 "auto (on a terminal, if NO_COLOR is not set), always, never")
+      ->transform(CLI::CheckedTransformer(names).description(""))
+      ->type_name("WHEN")
+      ->group("Results");
+}
+
+}  // namespace
+
+CLI::Option* add_file(CLI::App& app, const std::string& name,
+                      std::string& value, const std::string& help) {
+  return app.add_option(name, value, help)
+      ->type_name("FILE")
+      ->check(check_place);
+}
+
+void add_input_flags(CLI::App& app, AttentionFlags& flags) {
+  const std::string group = "Inputs (.npy, or .safetensors:NAME)";
+  add_file(app, "-x,--input", flags.input,
+           "Self attention: queries, keys and values")
+      ->group(group);
+  add_file(app, "-q,--query", flags.query, "Queries")->group(group);
+  add_file(app, "-k,--key", flags.key, "Keys; with --query")->group(group);
+  add_file(app, "-v,--value", flags.value,
+           "Values; with --key, which stands for them if this is not given")
+      ->group(group);
+}
+
+void add_operation_flags(CLI::App& app, AttentionFlags& flags) {
+  const std::string group = "Attention";
+  app.add_option("--heads", flags.heads, "Heads to split the width into")
+      ->type_name("N")
+      ->check(CLI::Range(std::int64_t{1}, kMostHeads).description(""))
+      ->group(group);
+  app.add_option("--kv-heads", flags.kv_heads,
+                 "Heads of keys and values, shared by groups of query heads; "
+                 "as many as --heads if not given")
+      ->type_name("N")
+      ->check(CLI::Range(std::int64_t{1}, kMostHeads).description(""))
+      ->group(group);
+  app.add_option("--mask", flags.masks, "Which keys a query sees; see below")
+      ->type_name("PARTS")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->group(group);
+  add_file(app, "--bias", flags.bias,
+           "Added to the scores; broadcast to [batch, heads, q_len, kv_len]")
+      ->group(group);
+  app.add_option("--scale", flags.scale,
+                 "Factor of the scores; 1 / sqrt(head width) if not given")
+      ->type_name("S")
+      ->group(group);
+  app.add_option("--softcap", flags.softcap,
+                 "Scores become C * tanh(score / C)")
+      ->type_name("C")
+      ->group(group);
+  app.add_option("--dropout", flags.dropout,
+                 "Drop this part of the weights, in [0, 1)")
+      ->type_name("R")
+      ->group(group);
+  app.add_option("--seed", flags.seed, "Of everything random; 0 if not given")
+      ->type_name("S")
+      ->group(group);
+  add_threads_flag(app, flags.threads)->group(group);
+}
+
+CLI::Option* add_threads_flag(CLI::App& app, int& threads) {
+  return app
+      .add_option("--threads", threads,
+                  "At most so many; one a core if not given. The result is the "
+                  "same to the bit")
+      ->type_name("N")
+      ->check(CLI::Range(1, kMostThreads).description(""));
+}
+
+void add_output_flags(CLI::App& app, AttentionFlags& flags) {
+  const std::string group = "Results";
+  add_file(app, "-o,--out", flags.out, "Write the output, shaped as the query")
+      ->group(group);
+  add_file(app, "-w,--weights", flags.weights,
+           "Write the weights before dropout: [heads, q_len, kv_len] for a "
+           "query without batch, else [batch, heads, q_len, kv_len]")
+      ->group(group);
+  app.add_flag("--show", flags.show,
+               "Draw each head's weights (of the first batch entry). This is "
+               "what happens when neither file is asked for")
+      ->group(group);
+  app.add_option("--text", flags.text,
+                 "Words that name the positions in the picture")
+      ->type_name("WORDS")
+      ->group(group);
+  add_color_flag(app, flags.color);
+}
+
+bool has_inputs(const AttentionFlags& flags) {
+  return !(flags.input.empty() && flags.query.empty() && flags.key.empty() &&
+           flags.value.empty());
+}
+
+Inputs load_inputs(const AttentionFlags& flags) {
+  const bool others =
+      !(flags.query.empty() && flags.key.empty() && flags.value.empty());
+  if (!flags.input.empty()) {
+    if (others)
+      throw UsageError("--input goes without --query, --key, --value");
+    return {load_tensor(flags.input), {}, {}};
+  }
+  if (flags.query.empty() || flags.key.empty()) {
+    throw UsageError("give --input, or --query and --key (and --value)");
+  }
+  Inputs inputs{load_tensor(flags.query), load_tensor(flags.key), {}};
+  if (!flags.value.empty()) inputs.own_value = load_tensor(flags.value);
+  return inputs;
+}
+
+bool wants_picture(const AttentionFlags& flags) {
+  return flags.show || (flags.out.empty() && flags.weights.empty());
+}
+
+void check_outputs(const AttentionFlags& flags) {
+  for (const std::string& place : {flags.out, flags.weights}) {
+    if (!place.empty()) check_can_save(place);
+  }
+  if (flags.out.empty() || flags.weights.empty()) return;
+  std::error_code error;
+  const auto out = parse_place(flags.out).path;
+  const auto weights = parse_place(flags.weights).path;
+  if (std::filesystem::weakly_canonical(out, error) ==
+      std::filesystem::weakly_canonical(weights, error)) {
+    throw UsageError("--out and --weights must be two files");
+  }
+}
+
+void save_output(const std::string& place, const char* name,
+                 const Tensor& tensor) {
+  if (place.empty()) return;
+  save_tensor(place, name, tensor);
+  print(fmt::format("{} {} -> {}\n", name, to_string(tensor.shape()),
+                    on_one_line(place)));
+}
+
+HeatMaps make_picture(const HeatMaps::Sizes& sizes, const AttentionFlags& flags,
+                      const std::vector<std::string>& more_keys) {
+  const std::vector<std::string> words = words_of(flags.text);
+  const std::int64_t count = std::ssize(words);
+  const std::int64_t kv_len = sizes.kv_len - std::ssize(more_keys);
+  require(count == 0 || count == sizes.q_len || count == kv_len, "--text",
+          "there must be as many words as queries or keys; words are ", count,
+          ", queries ", sizes.q_len, ", keys ", kv_len);
+  HeatMaps::Labels labels;
+  if (count == sizes.q_len) labels.queries = words;
+  for (std::int64_t i = 0; i < kv_len; ++i) {
+    labels.keys.push_back(count == kv_len ? words[static_cast<std::size_t>(i)]
+                                          : std::to_string(i));
+  }
+  labels.keys.insert(labels.keys.end(), more_keys.begin(), more_keys.end());
+  return {sizes, std::move(labels), standard_output(flags.color)};
+}
+
+}  // namespace regard::cli

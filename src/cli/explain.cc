@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+// regard explain: what an attention would cost, without running it.
+#include "regard/attention/explain.h"
+
+#include <fmt/format.h>
+
+#include <cstdint>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "cli/commands.h"
+#include "cli/mask_text.h"
+#include "cli/screen.h"
+#include "cli/tensor_file.h"
+
+namespace regard::cli {
+namespace {
+
+struct ExplainFlags {
+  AttentionShape shape{};
+  std::string dtype = "float32";
+  std::vector<std::string> masks;
+  int threads = 0;
+  bool as_json = false;
+};
+
+constexpr const char* kExamples =
+    R"(Examples:
+  regard explain --heads 8 --len 4096 --head-dim 64 --mask causal
+      causal self attention: how much of the work the mask saves
+  regard explain --heads 32 --kv-heads 8 --len 1 --kv-len 8192 --head-dim 128
+      one new query and a long memory)";
+
+std::string as_json(const Explanation& e) {
+  const AttentionShape& s = e.shape;
+  const nlohmann::ordered_json json = {
+      {"shape",
+       {{"batch", s.batch},
+        {"heads", s.heads},
+        {"kv_heads", s.kv_heads},
+        {"q_len", s.q_len},
+        {"kv_len", s.kv_len},
+        {"head_dim", s.d_k},
+        {"value_head_dim", s.d_v},
+        {"dtype", to_string(s.dtype)}}},
+      {"path", e.path == AttentionPath::kFused ? "fused" : "plain"},
+      {"simd_target", e.simd_target},
+      {"threads", e.threads},
+      {"rows", e.rows},
+      {"row_blocks", e.row_blocks},
+      {"rows_a_block", e.rows_a_block},
+      {"splits", e.splits},
+      {"tile_rows", e.tile_rows},
+      {"tile_keys", e.tile_keys},
+      {"full_tiles", e.full_tiles},
+      {"mixed_tiles", e.mixed_tiles},
+      {"skipped_tiles", e.skipped_tiles},
+      {"pairs", e.pairs},
+      {"visible_pairs", e.visible_pairs},
+      {"visited_pairs", e.visited_pairs},
+      {"flops", e.flops},
+      {"scratch_bytes", e.scratch_bytes}};
+  return json.dump(2) + "\n";
+}
+
+void run_explain(const ExplainFlags& flags) {
+  AttentionShape shape = flags.shape;
+  if (shape.kv_heads == 0) shape.kv_heads = shape.heads;
+  if (shape.kv_len < 0) shape.kv_len = shape.q_len;
+  if (shape.d_v < 0) shape.d_v = shape.d_k;
+  shape.dtype = parse_dtype(flags.dtype);
+  const OwnedMask mask = parse_mask(flags.masks);
+  AttentionOptions options;
+  options.mask = mask.mask;
+  options.threads = {.count = flags.threads};
+  const Explanation explanation = explain(shape, options);
+  print(flags.as_json ? as_json(explanation) : to_string(explanation));
+}
+
+}  // namespace
+
+Command add_explain(CLI::App& program) {
+  const auto flags = std::make_shared<ExplainFlags>();
+  AttentionShape& shape = flags->shape;
+  // What is not given is taken from its partner.
+  shape.kv_heads = 0;
+  shape.kv_len = -1;
+  shape.d_v = -1;
+  CLI::App* app = program.add_subcommand(
+      "explain", "How an attention would run: tiles, flops, memory");
+  app->footer(fmt::format("{}\n\n{}", kMaskHelp, kExamples));
+  const auto add = [app](const char* name, std::int64_t& value, int least,
+                         const char* help) {
+    constexpr auto kMost = std::int64_t{1} << 40;
+    return app->add_option(name, value, help)
+        ->type_name("N")
+        ->check(CLI::Range(std::int64_t{least}, kMost).description(""));
+  };
+  add("--len,--q-len", shape.q_len, 0, "Queries")->required();
+  add("--kv-len", shape.kv_len, 0, "Keys; as many as queries if not given");
+  add("--head-dim", shape.d_k, 0, "Width of a head")->required();
+  add("--value-head-dim", shape.d_v, 0,
+      "Width of a head's values; as --head-dim if not given");
+  add("--heads", shape.heads, 1, "1 if not given");
+  add("--kv-heads", shape.kv_heads, 1, "As --heads if not given");
+  add("--batch", shape.batch, 0, "1 if not given");
+  app->add_option("--dtype", flags->dtype,
+                  "float32 (if not given), bfloat16, float16 or float64")
+      ->type_name("TYPE")
+      ->check(check_dtype);
+  app->add_option("--mask", flags->masks, "Which keys a query sees; see below")
+      ->type_name("PARTS")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  add_threads_flag(*app, flags->threads);
+  app->add_flag("--json", flags->as_json, "As JSON");
+  return {app, [flags] { run_explain(*flags); }};
+}
+
+}  // namespace regard::cli

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "cli/screen.h"
+
+namespace regard::cli {
+
+// The weights of some heads as a picture: a line for each query, two cells for
+// each key, heads side by side as far as the screen is wide. Weights come a row
+// at a time, so that long sequences need no more memory than their picture.
+//
+// What does not fit is drawn in blocks, each as strong as its largest weight.
+// All heads share one scale, from 0 to the largest weight of all; a weight of
+// exactly 0 stays blank, so that what a mask hides can be told from what is
+// merely small.
+class HeatMaps {
+ public:
+  struct Sizes {
+    std::int64_t heads = 0;
+    std::int64_t q_len = 0;
+    std::int64_t kv_len = 0;
+  };
+  // Where a list is empty, numbers name the queries or keys.
+  struct Labels {
+    std::vector<std::string> queries;
+    std::vector<std::string> keys;
+  };
+
+  HeatMaps(const Sizes& sizes, Labels labels, const Screen& screen);
+
+  // weights [kv_len]
+  template <typename Real>
+  void add_row(std::int64_t head, std::int64_t query, const Real* weights) {
+    for (std::int64_t key = 0; key < sizes_.kv_len; ++key) {
+      add(head, query, key, static_cast<float>(weights[key]));
+    }
+  }
+
+  std::string draw() const;
+
+ private:
+  // Which weights go into which cell, and where the maps stand.
+  struct Layout {
+    std::int64_t block = 1;  // weights a cell, each way
+    std::int64_t rows = 0;
+    std::int64_t columns = 0;
+    int label = 0;            // cells of the labels at the left
+    int width = 0;            // cells of one map
+    std::int64_t across = 1;  // maps side by side
+  };
+
+  void lay_out();
+  void add(std::int64_t head, std::int64_t query, std::int64_t key,
+           float weight) {
+    const std::int64_t place =
+        (head * layout_.rows + query / layout_.block) * layout_.columns +
+        key / layout_.block;
+    float& cell = cells_[static_cast<std::size_t>(place)];
+    // A NaN stays, and wins.
+    if (!(weight <= cell) && !std::isnan(cell)) cell = weight;
+  }
+  std::string band(std::int64_t from, std::int64_t to) const;
+  std::string legend() const;
+  float largest() const;
+
+  Sizes sizes_;
+  Labels labels_;
+  Screen screen_;
+  Layout layout_;
+  std::vector<float> cells_;  // [heads, rows, columns]
+};
+
+}  // namespace regard::cli

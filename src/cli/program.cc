@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/program.h"
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <exception>
+#include <memory>
+#include <new>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "cli/commands.h"
+#include "cli/help_formatter.h"
+#include "cli/screen.h"
+#include "cli/text.h"
+#include "cli/usage_error.h"
+#include "regard/core/error.h"
+#include "regard/core/version.h"
+
+namespace regard::cli {
+namespace {
+
+constexpr int kInputsFault = 1;
+constexpr int kUsage = 2;
+
+constexpr const char* kFooter =
+    R"(Without a command, regard shows what each head of a layer attends to in a
+sentence: what `regard attend` does without files.
+
+Examples:
+  regard
+  regard attend -x x.npy --heads 8 --mask causal --out y.npy
+  regard layer mha.safetensors -x x.npy --heads 8 --out y.npy
+  regard explain --heads 8 --len 4096 --head-dim 64 --mask causal
+  regard info
+
+Exit codes: 0 done, 1 an input is at fault, 2 the command line is.)";
+
+int complain(int code, const std::string& what) {
+  std::fflush(stdout);
+  std::fprintf(stderr, "regard: %s\n", on_one_line(what).c_str());
+  return code;
+}
+
+// "regard attend --help" where the user got as far as the command.
+std::string help_command(const CLI::App& program) {
+  std::string text = "regard";
+  for (const CLI::App* command : program.get_subcommands()) {
+    text += " " + command->get_name();
+  }
+  return text + " --help";
+}
+
+int parse_and_run(CLI::App& program, const std::vector<Command>& commands,
+                  int argc, const char* const* argv) {
+  try {
+    program.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() != 0) {
+      throw UsageError(std::string(error.what()));
+    }
+    std::ostringstream text;
+    program.exit(error, text, text);
+    print(text.str());
+    return 0;
+  }
+  for (const Command& command : commands) {
+    if (command.app->parsed()) {
+      command.run();
+      return 0;
+    }
+  }
+  run_demonstration({}, Score::kDot);
+  return 0;
+}
+
+}  // namespace
+
+int run_program(int argc, const char* const* argv) {
+  CLI::App program("regard: multi-head attention for CPUs", "regard");
+  program.set_version_flag("--version", std::string("regard ") + version(),
+                           "Print the version and exit");
+  program.set_help_flag("-h,--help", "Print this help and exit");
+  program.require_subcommand(0, 1);
+  program.footer(kFooter);
+  program.formatter(std::make_shared<HelpFormatter>());
+  const std::vector<Command> commands = {
+      add_attend(program), add_layer(program), add_explain(program),
+      add_info(program)};
+  try {
+    return parse_and_run(program, commands, argc, argv);
+  } catch (const UsageError& error) {
+    return complain(kUsage, std::string(error.what()) + " (see " +
+                                help_command(program) + ")");
+  } catch (const std::bad_alloc&) {
+    return complain(kInputsFault, "there is not enough memory");
+  } catch (const std::exception& error) {
+    return complain(kInputsFault, error.what());
+  }
+}
+
+}  // namespace regard::cli

@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+namespace regard::cli {
+
+// The program, with main's arguments. Returns the exit code: 0, 1 if an input
+// is at fault, 2 if the command line is; then one line on standard error says
+// why.
+int run_program(int argc, const char* const* argv);
+
+}  // namespace regard::cli

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/screen.h"
+
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string_view>
+
+#include "regard/core/error.h"
+
+namespace regard::cli {
+namespace {
+
+// An unset variable is an empty one.
+std::string environment(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+// The first that is set decides, as in POSIX.
+bool locale_is_utf8() {
+  for (const char* name : {"LC_ALL", "LC_CTYPE", "LANG"}) {
+    std::string locale = environment(name);
+    if (locale.empty()) continue;
+    std::transform(locale.begin(), locale.end(), locale.begin(),
+                   [](unsigned char c) { return std::tolower(c); });
+    return locale.find("utf-8") != std::string::npos ||
+           locale.find("utf8") != std::string::npos;
+  }
+  return false;
+}
+
+int columns_of_stdout() {
+  constexpr int kNarrowest = 20;
+  constexpr int kWidest = 1000;
+  int columns = 0;
+  winsize size{};
+  if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0) columns = size.ws_col;
+  if (columns == 0) columns = std::atoi(environment("COLUMNS").c_str());
+  return columns <= 0 ? 80 : std::clamp(columns, kNarrowest, kWidest);
+}
+
+bool wants_color(ColorWhen when) {
+  if (when != ColorWhen::kAuto) return when == ColorWhen::kAlways;
+  return isatty(STDOUT_FILENO) == 1 && environment("NO_COLOR").empty() &&
+         environment("TERM") != "dumb";
+}
+
+}  // namespace
+
+Screen standard_output(ColorWhen when) {
+  Screen screen;
+  screen.columns = columns_of_stdout();
+  if (wants_color(when)) {
+    const std::string depth = environment("COLORTERM");
+    screen.ink = depth == "truecolor" || depth == "24bit" ? Ink::kTrueColor
+                                                          : Ink::kColors256;
+  } else {
+    screen.ink = locale_is_utf8() ? Ink::kBlocks : Ink::kAscii;
+  }
+  return screen;
+}
+
+void print(const std::string& text) {
+  const bool written =
+      std::fwrite(text.data(), 1, text.size(), stdout) == text.size() &&
+      std::fflush(stdout) == 0;
+  if (!written) {
+    throw_io_error("standard output", std::strerror(errno));
+  }
+}
+
+}  // namespace regard::cli

@@ -84,11 +84,13 @@ class WeightsJob {
     lay_out_slots(visit != nullptr);
     const std::int64_t units = std::ssize(units_);
     const int threads = threads_for(units);
-    constexpr std::int64_t kWaveBytes = 16 << 20;
+    // Enough units that threads seldom wait for each other, few enough that
+    // their rows stay in the cache.
+    constexpr std::int64_t kWaveBytes = 2 << 20;
     std::int64_t wave = units;
     if (slot_size_ > 0) {
-      wave = std::min(
-          units, std::max<std::int64_t>(kWaveBytes / slot_bytes(), threads));
+      wave = std::min(units, std::max<std::int64_t>(kWaveBytes / slot_bytes(),
+                                                    2 * threads));
     }
     slots_ = AlignedBuffer(static_cast<std::size_t>(wave * slot_bytes()));
     for (std::int64_t from = 0; from < units; from += wave) {

@@ -61,33 +61,37 @@ class TopWeights {
     return a.weight > b.weight || (a.weight == b.weight && a.key < b.key);
   }
 
+  // The first key from `key` on whose weight is above `least` or NaN.
+  static std::int64_t next(const Real* row, std::int64_t key,
+                           std::int64_t count, Real least) {
+    if constexpr (std::is_same_v<Real, float>) {
+      if (engine_available()) {
+        return kernels::weights_above(row, key, count, least);
+      }
+    }
+    while (key < count && row[key] <= least) ++key;
+    return key;
+  }
+
   // False, and nothing collected, where a weight is NaN.
   bool collect(const Real* row, std::int64_t count, std::size_t n) {
-    constexpr std::int64_t kStep = 32;
     heap_.clear();
     if (n == 0) return true;
     Real least = 0;  // keys come in order, so an equal weight loses
-    for (std::int64_t from = 0; from < count; from += kStep) {
-      const std::int64_t to = std::min(count, from + kStep);
-      // Most steps hold nothing of interest, and this loop needs no branch.
-      int promising = 0;
-      for (std::int64_t i = from; i < to; ++i) promising |= !(row[i] <= least);
-      if (promising == 0) continue;
-      for (std::int64_t i = from; i < to; ++i) {
-        if (row[i] <= least) continue;
-        if (std::isnan(row[i])) {
-          heap_.clear();
-          return false;
-        }
-        if (heap_.size() == n) {
-          std::pop_heap(heap_.begin(), heap_.end(), before);
-          heap_.back() = {row[i], i};
-        } else {
-          heap_.push_back({row[i], i});
-        }
-        std::push_heap(heap_.begin(), heap_.end(), before);
-        if (heap_.size() == n) least = heap_.front().weight;
+    for (std::int64_t key = next(row, 0, count, least); key < count;
+         key = next(row, key + 1, count, least)) {
+      if (std::isnan(row[key])) {
+        heap_.clear();
+        return false;
       }
+      if (heap_.size() == n) {
+        std::pop_heap(heap_.begin(), heap_.end(), before);
+        heap_.back() = {row[key], key};
+      } else {
+        heap_.push_back({row[key], key});
+      }
+      std::push_heap(heap_.begin(), heap_.end(), before);
+      if (heap_.size() == n) least = heap_.front().weight;
     }
     return true;
   }

@@ -273,6 +273,19 @@ HWY_INLINE double entropy(const float* weights, std::int64_t count) {
   return total;
 }
 
+HWY_INLINE std::int64_t first_above(const float* weights, std::int64_t from,
+                                    std::int64_t count, float least) {
+  const Tag d;
+  const Vec limit = hn::Set(d, least);
+  for (; from + kVecLanes <= count; from += kVecLanes) {
+    const auto more = hn::Not(hn::Le(hn::LoadU(d, weights + from), limit));
+    const std::int64_t first = hn::FindFirstTrue(d, more);
+    if (first >= 0) return from + first;
+  }
+  while (from < count && weights[from] <= least) ++from;
+  return from;
+}
+
 }  // namespace HWY_NAMESPACE
 }  // namespace regard::kernels
 HWY_AFTER_NAMESPACE();

@@ -20,6 +20,9 @@ void Weights(const AttentionBlock&, const AttentionWeights&) {
   HWY_ABORT("no kernel");
 }
 double Entropy(const float*, std::int64_t) { HWY_ABORT("no kernel"); }
+std::int64_t Above(const float*, std::int64_t, std::int64_t, float) {
+  HWY_ABORT("no kernel");
+}
 
 #else
 
@@ -28,6 +31,10 @@ void Weights(const AttentionBlock& block, const AttentionWeights& to) {
 }
 double Entropy(const float* weights, std::int64_t count) {
   return entropy(weights, count);
+}
+std::int64_t Above(const float* weights, std::int64_t from, std::int64_t count,
+                   float least) {
+  return first_above(weights, from, count, least);
 }
 
 #endif  // HWY_TARGET
@@ -41,6 +48,7 @@ namespace regard::kernels {
 
 HWY_EXPORT(Weights);
 HWY_EXPORT(Entropy);
+HWY_EXPORT(Above);
 
 void attention_weights_block(const AttentionBlock& block,
                              const AttentionWeights& to) noexcept {
@@ -49,6 +57,11 @@ void attention_weights_block(const AttentionBlock& block,
 
 double weights_entropy(const float* weights, std::int64_t count) noexcept {
   return HWY_DYNAMIC_DISPATCH(Entropy)(weights, count);
+}
+
+std::int64_t weights_above(const float* weights, std::int64_t from,
+                           std::int64_t count, float least) noexcept {
+  return HWY_DYNAMIC_DISPATCH(Above)(weights, from, count, least);
 }
 
 }  // namespace regard::kernels

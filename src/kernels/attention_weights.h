@@ -28,4 +28,9 @@ void attention_weights_block(const AttentionBlock& block,
 // -sum of w ln w, in a fixed order; a weight of 0 adds nothing.
 double weights_entropy(const float* weights, std::int64_t count) noexcept;
 
+// The first place in [from, count) whose weight is above `least` or NaN, or
+// count.
+std::int64_t weights_above(const float* weights, std::int64_t from,
+                           std::int64_t count, float least) noexcept;
+
 }  // namespace regard::kernels

@@ -165,10 +165,18 @@ StateDict SafetensorsFile::state_dict() const {
 
 namespace {
 
-// JSON text of a string; refuses what is not UTF-8.
-std::string json_string(const std::string& text) {
+void check_header_size(std::size_t size) {
+  require(size <= kLongestHeader, "save_safetensors",
+          "the header may have at most ", kLongestHeader,
+          " bytes; the names and metadata take ", size);
+}
+
+// Appends a string as JSON has it. Refuses what is not UTF-8, and what is too
+// long before it is copied.
+void append_string(std::string& json, const std::string& text) {
+  check_header_size(json.size() + text.size());
   try {
-    return nlohmann::json(text).dump();
+    json += nlohmann::json(text).dump();
   } catch (const nlohmann::json::exception&) {
     throw InvalidArgument("save_safetensors: names must be UTF-8; got " +
                           io::in_quotes(text));
@@ -197,7 +205,9 @@ std::string header_of(const Order& order,
     json += "\"__metadata__\":{";
     for (const auto& [key, value] : metadata) {
       if (json.back() != '{') json += ',';
-      json += json_string(key) + ":" + json_string(value);
+      append_string(json, key);
+      json += ':';
+      append_string(json, value);
     }
     json += '}';
   }
@@ -207,7 +217,8 @@ std::string header_of(const Order& order,
             "no tensor may be called __metadata__, which the format keeps for "
             "itself");
     if (json.size() > 1) json += ',';
-    json += json_string(*name) + ":{\"dtype\":\"";
+    append_string(json, *name);
+    json += ":{\"dtype\":\"";
     json += io::safetensors_name(tensor->dtype());
     json += "\",\"shape\":[";
     for (const std::int64_t extent : tensor->shape()) {
@@ -230,9 +241,7 @@ void save_safetensors(const std::filesystem::path& path, const StateDict& state,
                       const std::map<std::string, std::string>& metadata) {
   const Order order = order_of(state);
   const std::string header = header_of(order, metadata);
-  require(header.size() <= kLongestHeader, "save_safetensors",
-          "the header may have at most ", kLongestHeader,
-          " bytes; the names and metadata take ", header.size());
+  check_header_size(header.size());
   const std::uint64_t length = header.size();
   io::AtomicFile file(path, "save_safetensors");
   file.write(std::as_bytes(std::span(&length, 1)));

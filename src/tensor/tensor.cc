@@ -79,8 +79,8 @@ Tensor& Tensor::operator=(const Tensor& other) {
 
 Tensor Tensor::reshaped(Shape shape) && {
   require(element_count(shape) == size_, "Tensor::reshaped",
-          "the element count must stay ", size_, "; from ",
-          regard::to_string(shape_), " to ", regard::to_string(shape));
+          "the element count must stay ", size_, "; from ", ShapeText{shape_},
+          " to ", ShapeText{shape});
   Tensor result = std::move(*this);
   result.shape_ = std::move(shape);
   return result;
@@ -93,7 +93,7 @@ void Tensor::check_dtype(DType wanted) const {
 
 void Tensor::check_rank(int wanted) const {
   require(rank() == wanted, "Tensor", "the rank must be ", wanted,
-          "; shape is ", regard::to_string(shape_));
+          "; shape is ", ShapeText{shape_});
 }
 
 }  // namespace regard

@@ -156,7 +156,7 @@ Tensor::Tensor(std::span<const T> values, Shape shape)
     : Tensor(dtype_of<T>(), std::move(shape)) {
   require(static_cast<std::int64_t>(values.size()) == size_, "Tensor",
           "the shape must hold as many elements as there are values; shape is ",
-          regard::to_string(shape_), ", values are ", values.size());
+          ShapeText{shape_}, ", values are ", values.size());
   std::copy(values.begin(), values.end(), this->values<T>().begin());
 }
 

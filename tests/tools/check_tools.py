@@ -3,6 +3,7 @@
 """Tests of the tools that guard the project: each must refuse what it is for."""
 
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -130,6 +131,18 @@ class PythonTest(InATemporaryFolder):
         script = self.write("a_test.py", "import unittest\n")
         done = run(sys.executable, ROOT / "tools/python_test.py", self.folder / "venv", script)
         self.assertEqual(done.returncode, 1)
+
+
+class Documents(unittest.TestCase):
+    def test_every_link_leads_to_a_file(self):
+        documents = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]
+        self.assertGreater(len(documents), 5)
+        broken = []
+        for document in documents:
+            for link in re.findall(r"\]\(([^)#\s]+)", document.read_text(encoding="utf-8")):
+                if "://" not in link and not (document.parent / link).exists():
+                    broken.append(f"{document.relative_to(ROOT)}: {link}")
+        self.assertEqual(broken, [])
 
 
 class TestCommand(unittest.TestCase):

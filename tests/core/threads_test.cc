@@ -113,10 +113,18 @@ TEST(ParallelFor, NeverUsesMoreThreadsThanItsBudget) {
   for (const int budget : {1, 2, 3}) {
     std::mutex mutex;
     std::set<std::thread::id> seen;
-    parallel_for({budget, &pool}, 200, [&](std::int64_t) {
+    std::atomic<bool> done{false};
+    // Another caller keeps all workers awake and looking for work.
+    std::thread other([&pool, &done] {
+      while (!done) parallel_for({.pool = &pool}, 8, [](std::int64_t) {});
+    });
+    parallel_for({budget, &pool}, 20, [&](std::int64_t) {
+      std::this_thread::sleep_for(2ms);
       const std::lock_guard lock(mutex);
       seen.insert(std::this_thread::get_id());
     });
+    done = true;
+    other.join();
     EXPECT_LE(static_cast<int>(seen.size()), budget);
   }
 }

@@ -175,6 +175,8 @@ Explanation explain(const AttentionShape& shape,
           "no extent may be negative; batch, heads, kv_heads, q_len, kv_len, "
           "d_k and d_v are ",
           to_string(extents));
+  require(options.compute == Compute::kFloat32, kWhere,
+          "compute must be kFloat32: other arithmetic has no tiles to tell of");
   switch (shape.dtype) {
     case DType::kFloat32:
     case DType::kFloat64:  // its rules are those of float

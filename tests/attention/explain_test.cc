@@ -371,6 +371,11 @@ TEST(Explain, RefusesWhatForwardWouldRefuse) {
   EXPECT_THAT(refusal(shape), StartsWith("explain: kv_heads must divide"));
   EXPECT_THAT(refusal(good, {.mask = mask::prefix(-1)}),
               StartsWith("explain: the prefix of a mask must not be negative"));
+  AttentionOptions in_bf16;
+  in_bf16.compute = Compute::kBFloat16;
+  EXPECT_EQ(refusal(good, in_bf16),
+            "explain: compute must be kFloat32: other arithmetic has no tiles "
+            "to tell of");
   const std::vector<float> values(10);
   try {
     attention_shape(TensorView<const float, 4>(values.data(), {1, 1, 2, 3}),

@@ -512,6 +512,8 @@ TEST(WeightsOnEveryTarget, AreTheSameBits) {
     EXPECT_EQ(parts.weights, all.front().weights);
     EXPECT_EQ(parts.received, all.front().received);
     EXPECT_EQ(parts.top_keys, all.front().top_keys);
+    EXPECT_EQ(parts.top_weights, all.front().top_weights);
+    EXPECT_EQ(parts.entropy, all.front().entropy);
   }
 }
 

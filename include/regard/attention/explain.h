@@ -61,7 +61,8 @@ struct Explanation {
 // and of the options only masks and sizes are looked at. Takes time in
 // proportion to the rows, or to the pairs where a dense mask must be read.
 // options.bias and the like are those of a float call for every dtype. Packed
-// calls have batch 1. Throws InvalidArgument where attention_forward would.
+// calls have batch 1. Throws InvalidArgument where attention_forward would, and
+// for another compute than kFloat32.
 Explanation explain(const AttentionShape& shape,
                     const AttentionOptions& options = {});
 

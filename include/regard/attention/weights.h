@@ -15,7 +15,8 @@ namespace regard {
 // Every other row sums to 1, less with sinks. NaN and infinities reach exactly
 // the rows that see them. All that follows is told once for float; BFloat16 and
 // Float16 give float weights, double gives double. Results do not depend on the
-// number of threads. options.log_sum_exp is not written.
+// number of threads. options.log_sum_exp is not written, and options.compute
+// makes no difference: weights are those of Compute::kFloat32.
 
 // All of them:
 //
@@ -76,7 +77,7 @@ using WeightsRequest = BasicWeightsRequest<float>;
 using WeightsRequestF64 = BasicWeightsRequest<double>;
 
 // Parts of the weights, without all of them: memory beyond what is asked for is
-// a few rows for each thread, whatever q_len is.
+// about 100 rows for each thread, twice that for a mean, whatever q_len is.
 //
 //   attention_weights(q, k, {.rows = last, .top_keys = keys,
 //                            .top_weights = weights}, {.mask =

@@ -151,8 +151,10 @@ void check_outputs(const AttentionFlags& flags) {
   }
   if (flags.out.empty() || flags.weights.empty()) return;
   std::error_code error;
-  const auto out = parse_place(flags.out).path;
-  const auto weights = parse_place(flags.weights).path;
+  // Absolute first: a relative path that does not exist would stay as it is.
+  const auto out = std::filesystem::absolute(parse_place(flags.out).path);
+  const auto weights =
+      std::filesystem::absolute(parse_place(flags.weights).path);
   if (std::filesystem::weakly_canonical(out, error) ==
       std::filesystem::weakly_canonical(weights, error)) {
     throw UsageError("--out and --weights must be two files");

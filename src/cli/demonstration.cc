@@ -65,15 +65,15 @@ void run_demonstration(const AttentionFlags& asked, Score score) {
   config.dropout = static_cast<float>(flags.dropout);
   if (flags.scale) config.scale = static_cast<float>(*flags.scale);
   const nn::MultiHeadAttention layer(config, flags.seed);
-  print(fmt::format(
+  const std::string caption = fmt::format(
       "Self attention over {} words: {} heads of {}, embeddings of {}.\n"
       "The weights are untrained: embeddings and projections are random "
       "(seed {}).\n"
       "They show how attention is computed, not what the words mean.\n"
       "A line is a query, a column a key; each line sums to 1.\n\n",
       words.size(), layer.config().heads, layer.config().head_dim, kModelDim,
-      flags.seed));
-  call_layer(layer, {embedded(words, flags.seed), {}, {}}, flags);
+      flags.seed);
+  call_layer(layer, {embedded(words, flags.seed), {}, {}}, flags, caption);
 }
 
 }  // namespace regard::cli

@@ -32,7 +32,7 @@ std::vector<std::string> appended_labels(
 }  // namespace
 
 void call_layer(const nn::MultiHeadAttention& layer, const Inputs& inputs,
-                const AttentionFlags& flags) {
+                const AttentionFlags& flags, const std::string& caption) {
   const auto query = batched(inputs.query);
   const auto key = batched(inputs.key());
   const auto value = batched(inputs.value());
@@ -81,7 +81,7 @@ void call_layer(const nn::MultiHeadAttention& layer, const Inputs& inputs,
         picture.add_row(head, i, all.at(0, head, i));
       }
     }
-    print(picture.draw());
+    print(caption + picture.draw());
   }
   if (!is_batched && wants_weights) {
     weights =

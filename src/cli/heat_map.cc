@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstdlib>
 #include <iterator>
 #include <span>
 #include <string_view>
@@ -47,21 +46,10 @@ Color color_at(float part) {
   return {mix(a.red, b.red), mix(a.green, b.green), mix(a.blue, b.blue)};
 }
 
-// The nearest of the 6 x 6 x 6 colours that the palette of 256 has.
-int palette_index(const Color& color) {
-  constexpr std::array<int, 6> kLevels = {0, 95, 135, 175, 215, 255};
-  const auto nearest = [&kLevels](int value) {
-    int best = 0;
-    for (int i = 1; i < 6; ++i) {
-      if (std::abs(kLevels[i] - value) < std::abs(kLevels[best] - value)) {
-        best = i;
-      }
-    }
-    return best;
-  };
-  return 16 + 36 * nearest(color.red) + 6 * nearest(color.green) +
-         nearest(color.blue);
-}
+// Much the same in the palette of 256 that every colour terminal has: each step
+// brighter than the one before, from purple over blue and green to yellow.
+constexpr std::array<int, 12> kPalette = {53, 54, 55,  25,  31,  37,
+                                          42, 77, 113, 149, 191, 226};
 
 // Writes cells of one strength after the other.
 class Brush {
@@ -105,12 +93,14 @@ class Brush {
       for (int i = 0; i < kCell; ++i) line += kShades[step(kShades.size())];
       return;
     }
-    const Color color = color_at(part);
-    const std::string escape =
-        ink_ == Ink::kTrueColor
-            ? fmt::format("\x1b[48;2;{};{};{}m", color.red, color.green,
-                          color.blue)
-            : fmt::format("\x1b[48;5;{}m", palette_index(color));
+    std::string escape;
+    if (ink_ == Ink::kTrueColor) {
+      const Color color = color_at(part);
+      escape = fmt::format("\x1b[48;2;{};{};{}m", color.red, color.green,
+                           color.blue);
+    } else {
+      escape = fmt::format("\x1b[48;5;{}m", kPalette[step(kPalette.size())]);
+    }
     if (escape != current_) line += escape;
     current_ = escape;
     line.append(kCell, ' ');

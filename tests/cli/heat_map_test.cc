@@ -56,7 +56,7 @@ TEST(HeatMaps, DrawColorsOf24BitsAndOfThePalette) {
               HasSubstr("0 \x1b[48;2;253;231;37m    "
                         "\x1b[48;2;33;145;140m  \x1b[0m"));
   EXPECT_THAT(drawn(sizes, {}, {Ink::kColors256, 80}, weights),
-              HasSubstr("0 \x1b[48;5;220m    \x1b[48;5;30m  \x1b[0m"));
+              HasSubstr("0 \x1b[48;5;226m    \x1b[48;5;42m  \x1b[0m"));
 }
 
 TEST(HeatMaps, LeaveHiddenPairsBlankAndMarkNaN) {

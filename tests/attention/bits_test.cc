@@ -295,6 +295,32 @@ TYPED_TEST(Bits, DoNotDependOnHowAMaskIsWritten) {
   }
 }
 
+// Where the contract ends: scores some 100 apart leave weights at the bottom of
+// float's range, and which of them vanish depends on where blocks end. With
+// values of zero elsewhere, as here, that is all there is to see.
+TYPED_TEST(Bits, OfScoresFarApartDifferInNothingButVanishingWeights) {
+  AttentionCase c = sized(1, 200, 700, 16, 8);
+  c.scale = 12;
+  Rng rng(4);
+  for (double& value : c.v) value = test::chance(rng, 0.1) ? value : 0;
+  c.mask = test::causal_spec() & test::window_spec(100, 0);
+  const auto whole = run<TypeParam>(c);
+  for (const std::int64_t begin : {0, 47, 100, 163}) {
+    const Span rows{begin, begin + 37};
+    const std::int64_t keys = rows.end + c.kv_len - c.q_len;
+    const AttentionCase part = part_of(c, 0, rows, keys, c.mask);
+    const auto result = run<TypeParam>(part);
+    for (std::int64_t h = 0; h < c.heads; ++h) {
+      for (std::int64_t n = 0; n < part.q_len * c.d_v; ++n) {
+        const auto at = c.query_at(c.entry(0), h, begin, c.d_v) + n;
+        EXPECT_NEAR(test::to_double(whole.out[at]),
+                    test::to_double(result.out[h * part.q_len * c.d_v + n]),
+                    1e-35);
+      }
+    }
+  }
+}
+
 // Keys that a row does not see: changed, absent, or beyond the end.
 TYPED_TEST(Bits, DoNotDependOnKeysThatAreNotSeen) {
   for (AttentionCase c : with_options(sized(1, 50, 1400, 16, 16))) {

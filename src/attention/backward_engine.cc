@@ -101,13 +101,17 @@ class HeadWork {
   // Adds up what there is one of a head, rows in index order. Other entries and
   // heads have sums of their own.
   void sum_rows(HeadSums& sums) const {
+    const bool row_bias =
+        !b_.gradients.bias.is_null() && head_.block.bias_key_stride == 0;
     for (std::int64_t i = 0; i < head_.row_count; ++i) {
       const auto at = static_cast<std::size_t>(
           at_.index * p_.heads + at_.kv_head * p_.group + i % p_.group);
+      if (row_bias) *backward_rows_[i].d_bias += head_.d_row_biases[i];
       sums.slopes[at] += head_.d_slopes[i];
       sums.scales[at] += static_cast<double>(head_.d_scales[i]) * p_.scale;
-      // A sink is a score without a value: dS = P (0 - delta).
-      if (head_.block.has_sink) {
+      // A sink is a score without a value: dS = P (0 - delta). One of -inf is
+      // none.
+      if (head_.block.has_sink && std::isfinite(rows_[i].sink)) {
         const double weight =
             std::exp(static_cast<double>(rows_[i].sink) - *rows_[i].lse);
         sums.sinks[at] -= weight * head_.deltas[i];
@@ -133,6 +137,7 @@ class HeadWork {
     take(head_.log2_sums, padded);
     take(head_.deltas, padded);
     take(head_.d_slopes, padded);
+    take(head_.d_row_biases, padded);
     take(head_.d_scales, padded);
     take(head_.finite, groups);
     take(rows_, rows);

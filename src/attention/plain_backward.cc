@@ -60,7 +60,11 @@ class PlainHead {
     if (p_.options.dropout.rate > 0) row.drop(factors_.data());
     const T* out = b_.inputs.out.at(entry_.batch, head, at);
     const T* d_out = b_.inputs.d_out.at(entry_.batch, head, at);
-    Real delta = dot(d_out, out, p_.d_v);
+    // A row that sees nothing, or only its sink, has nothing to multiply: d_out
+    // may be NaN.
+    const bool sees = std::any_of(weights_.begin(), weights_.end(),
+                                  [](Real weight) { return weight != 0; });
+    Real delta = sees ? dot(d_out, out, p_.d_v) : Real{0};
     if (!b_.inputs.d_log_sum_exp.is_null()) {
       delta -= b_.inputs.d_log_sum_exp(entry_.batch, head, at);
     }
@@ -69,7 +73,7 @@ class PlainHead {
       if (weights_[key] != 0) add_pair(row, key, d_out, delta);
     }
     write(d_q_.data(), p_.d_k, b_.gradients.q, head, at);
-    if (!p_.options.sinks.empty()) {
+    if (!p_.options.sinks.empty() && std::isfinite(p_.options.sinks[head])) {
       const Real lse = p_.options.log_sum_exp(entry_.batch, head, at);
       sums_.sinks[sum_at(head)] -=
           std::exp(p_.options.sinks[head] - lse) * delta;
@@ -80,11 +84,12 @@ class PlainHead {
                 Real delta) {
     const T* v = p_.v.at(entry_.batch, kv_head_, entry_.kv_begin + key);
     const Real p = weights_[key];
-    // forward: out += p * factor * v
-    for (std::int64_t c = 0; c < p_.d_v; ++c) {
-      d_v_[key * p_.d_v + c] += p * factors_[key] * static_cast<Real>(d_out[c]);
+    const Real factor = factors_[key];
+    // forward: out += p * factor * v, unless dropped
+    for (std::int64_t c = 0; c < p_.d_v && factor != 0; ++c) {
+      d_v_[key * p_.d_v + c] += p * factor * static_cast<Real>(d_out[c]);
     }
-    const Real d_p = factors_[key] * dot(d_out, v, p_.d_v);
+    const Real d_p = factor == 0 ? Real{0} : factor * dot(d_out, v, p_.d_v);
     Real d_s = p * (d_p - delta);
     // forward: score = cap * tanh(score / cap)
     if (p_.options.softcap > 0) {

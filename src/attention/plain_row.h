@@ -81,6 +81,8 @@ struct PlainRow {
       std::fill(to, to + entry.kv_len, Real{0});
       return kHidden;
     }
+    // inf - inf: the whole row is NaN, not only the key that is infinite.
+    if (max == -kHidden) max = std::numeric_limits<Real>::quiet_NaN();
     Real sum = 0;
     for (std::int64_t key = 0; key < entry.kv_len; ++key) {
       to[key] = to[key] == kHidden ? Real{0} : std::exp(to[key] - max);

@@ -42,6 +42,13 @@ HWY_INLINE bool all_finite(const float* x, std::int64_t n) {
   return hn::AllFalse(d, hn::IsNaN(probe));
 }
 
+HWY_INLINE bool all_zero(const float* x, std::int64_t n) {
+  for (std::int64_t i = 0; i < n; ++i) {
+    if (x[i] != 0) return false;
+  }
+  return true;
+}
+
 // Scratch of one block of keys, after the ScoreBlock's own.
 struct BackwardScratch {
   std::int64_t k_columns, v_columns;
@@ -121,12 +128,13 @@ class PrepareGroup {
       head_.log2_sums[first + r] = kInfinity;
       head_.deltas[first + r] = 0;
       head_.d_slopes[first + r] = 0;
+      head_.d_row_biases[first + r] = 0;
     }
-    head_.finite[group_] = all_finite(q, kGroupRows * k_columns) &&
-                           all_finite(d_out, kGroupRows * v_columns);
     pack(q_at, keys.d_k, head_.queries + first * keys.d_k);
     pack(d_out_at, keys.d_v, head_.d_outs + first * keys.d_v);
     scale_queries(head_.queries + first * keys.d_k, q);
+    head_.finite[group_] = all_finite(q, kGroupRows * k_columns) &&
+                           all_finite(d_out, kGroupRows * v_columns);
   }
 
  private:
@@ -141,6 +149,17 @@ class PrepareGroup {
     const int from = n == columns ? rows_ : 0;
     std::memset(rows + from * columns, 0,
                 sizeof(float) * (kGroupRows - from) * columns);
+  }
+
+  template <typename T>
+  static HWY_INLINE bool is_zero(const T* row, std::int64_t n) {
+    float chunk[64];
+    for (std::int64_t c = 0; c < n; c += 64) {
+      const std::int64_t count = std::min<std::int64_t>(64, n - c);
+      convert_row(row + c, count, chunk);
+      if (!all_zero(chunk, count)) return false;
+    }
+    return true;
   }
 
   // delta = d_out . out - d_lse
@@ -159,9 +178,12 @@ class PrepareGroup {
         delta += ordered_dot(chunk, d_out + c, n);
       }
     }
+    // A row that sees only its sink: a NaN in d_out has nothing to multiply.
+    if (std::isnan(delta) && is_zero(out, d_v)) delta = 0;
     head_.deltas[at] = delta - d_lse;
     head_.log2_sums[at] = lse == -kInfinity ? kInfinity : lse * kLog2E;
     head_.d_slopes[at] = 0;
+    head_.d_row_biases[at] = 0;
   }
 
   // out [n][kGroupRows] <- rows; zeros for rows of padding.
@@ -307,6 +329,7 @@ class KeyBlockPass {
     const Vec cap_inverse =
         hn::Set(d, block.softcap == 0 ? 0 : 1 / (block.softcap * kLog2E));
     const Vec one = hn::Set(d, 1.0f);
+    const Vec hidden = hn::Set(d, -kInfinity);
     const Exp2Base exp2(hn::Zero(d));
     for (int j = 0; j < scores.vecs(0); ++j) {
       const std::int64_t lane = g * kGroupRows + j * kVecLanes;
@@ -324,7 +347,10 @@ class KeyBlockPass {
       for (std::int64_t i = from; i < to; ++i) {
         const Vec s = hn::Load(d, s_at + i * kGroupRows);
         Vec dp = hn::Load(d, d_at + i * kGroupRows);
-        const Vec p = exp2(hn::Sub(s, log2_sum));
+        // A hidden pair stays so where the row's sum is NaN. Not Ne: a NaN is
+        // neither equal nor unequal to it.
+        const Vec p =
+            hn::IfThenZeroElse(hn::Eq(s, hidden), exp2(hn::Sub(s, log2_sum)));
         Vec used = p;
         if (drop) {
           const auto dropped = draw.dropped(scores.first_key() + i);
@@ -338,7 +364,7 @@ class KeyBlockPass {
           ds = hn::Mul(ds, hn::NegMulAdd(t, t, one));
         }
         // Whatever stands in a pair without weight, it has no gradient.
-        ds = hn::IfThenElseZero(hn::Ne(p, hn::Zero(d)), ds);
+        ds = hn::IfThenZeroElse(hn::Eq(p, hn::Zero(d)), ds);
         hn::Store(used, d, s_at + i * kGroupRows);
         hn::Store(ds, d, d_at + i * kGroupRows);
       }
@@ -396,8 +422,9 @@ class KeyBlockPass {
                                        product);
       }
     }
-    if (head_.backward_rows[0].d_bias != nullptr) add_bias(scores, g);
-    if (head_.block.has_alibi) add_slopes(scores, g);
+    const bool bias = head_.backward_rows[0].d_bias != nullptr;
+    if (bias && head_.block.bias_key_stride == 1) add_bias(scores, g);
+    if (bias || head_.block.has_alibi) add_row_sums(scores, g);
   }
 
   template <Weights kLayout>
@@ -413,35 +440,42 @@ class KeyBlockPass {
     const BackwardRow* const rows = head_.backward_rows + g * kGroupRows;
     float* to[kGroupRows];
     for (int r = 0; r < scores.row_count(); ++r) {
-      to[r] = rows[r].d_bias + scores.first_key() * head_.block.bias_key_stride;
+      to[r] = rows[r].d_bias + scores.first_key();
     }
-    if (head_.block.bias_key_stride == 1) {
-      return add_transposed(memory_.d_scores, scores.row_count(), scores.keys(),
-                            to);
-    }
-    for (int r = 0; r < scores.row_count(); ++r) {
-      for (std::int64_t i = 0; i < scores.keys(); ++i) {
-        *to[r] += memory_.d_scores[i * kGroupRows + r];
-      }
-    }
+    add_transposed(memory_.d_scores, scores.row_count(), scores.keys(), to);
   }
 
-  // Forward: score -= slope * |position - key|.
-  HWY_INLINE void add_slopes(const ScoreBlock& scores, std::int64_t g) {
-    for (int r = 0; r < scores.row_count(); ++r) {
-      const float position = scores.row(r).alibi_position;
-      float sum = 0;
-      for (std::int64_t i = 0; i < scores.keys(); ++i) {
-        const auto key = static_cast<float>(scores.first_key() + i);
-        sum += memory_.d_scores[i * kGroupRows + r] * std::abs(position - key);
+  // Forward: score += bias of the row - slope * |position - key|.
+  HWY_INLINE void add_row_sums(const ScoreBlock& scores, std::int64_t g) {
+    const Tag d;
+    HWY_ALIGN float position[kVecLanes];
+    for (int j = 0; j < scores.vecs(0); ++j) {
+      for (int r = 0; r < kVecLanes; ++r) {
+        position[r] = scores.row(j * kVecLanes + r).alibi_position;
       }
-      head_.d_slopes[g * kGroupRows + r] -= sum;
+      const Vec v_position = hn::Load(d, position);
+      const auto [from, to] = scores.vec_keys(j);
+      Vec sum = hn::Zero(d), slope = hn::Zero(d);
+      for (std::int64_t i = from; i < to; ++i) {
+        const Vec ds =
+            hn::Load(d, memory_.d_scores + i * kGroupRows + j * kVecLanes);
+        const Vec key = hn::Set(d, static_cast<float>(scores.first_key() + i));
+        sum = hn::Add(sum, ds);
+        slope = hn::MulAdd(ds, hn::Abs(hn::Sub(v_position, key)), slope);
+      }
+      const std::int64_t at = g * kGroupRows + j * kVecLanes;
+      hn::Store(hn::Add(hn::Load(d, head_.d_row_biases + at), sum), d,
+                head_.d_row_biases + at);
+      hn::Store(hn::Sub(hn::Load(d, head_.d_slopes + at), slope), d,
+                head_.d_slopes + at);
     }
   }
 
   HWY_INLINE void denormalize_keys() {
     const std::int64_t d_k = head_.block.keys.d_k;
     for (std::int64_t i = 0; i < end_ - begin_; ++i) {
+      // A key that nobody sees gets nothing, be it NaN.
+      if (all_zero(memory_.d_keys + i * memory_.k_columns, d_k)) continue;
       project_out(memory_.keys + i * memory_.k_columns, d_k, memory_.norms[i],
                   memory_.d_keys + i * memory_.k_columns);
     }
@@ -473,11 +507,15 @@ HWY_INLINE void finish_group(const BackwardHead& head, std::int64_t group) {
       inverse_norm = norm == 0 ? 0 : 1 / norm;
       for (std::int64_t c = 0; c < d_k; ++c) q[c] *= inverse_norm;
     }
-    head.d_scales[i] = ordered_dot(q, gradient, d_k);
-    for (std::int64_t c = 0; c < d_k; ++c) {
+    // A row that sees nothing gives nothing, be its query NaN.
+    const bool nothing = all_zero(gradient, d_k);
+    head.d_scales[i] = nothing ? 0 : ordered_dot(q, gradient, d_k);
+    for (std::int64_t c = 0; c < d_k && !nothing; ++c) {
       gradient[c] *= head.block.rows[i].scale;
     }
-    if (head.block.cosine) project_out(q, d_k, inverse_norm, gradient);
+    if (head.block.cosine && !nothing) {
+      project_out(q, d_k, inverse_norm, gradient);
+    }
     if (head.backward_rows[i].d_q != nullptr) {
       convert_row(gradient, d_k, static_cast<T*>(head.backward_rows[i].d_q));
     }

@@ -27,7 +27,7 @@ struct BackwardRow {
   const void* d_out;   // d_v elements
   const float* d_lse;  // or null
   void* d_q;           // d_k elements, or null
-  float* d_bias;       // of key 0, or null
+  float* d_bias;       // of key 0, or null; written if keys have their own
 };
 
 // [padded rows] means row_count rounded up to kGroupRows. Columns of rows are
@@ -50,6 +50,8 @@ struct BackwardHead {
   float* log2_sums;     // [padded rows]; +inf where a row sees nothing
   float* deltas;        // [padded rows]
   float* d_slopes;      // [padded rows], of the row's ALiBi slope
+  float* d_row_biases;  // [padded rows], of a bias that all keys share: several
+                        // rows may have the same, so the caller sums them
   float* d_scales;      // [padded rows], of the row's scale
   bool* finite;         // [groups]: q and d_out are
 

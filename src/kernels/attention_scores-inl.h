@@ -43,9 +43,12 @@ class ScoreBlock {
     for (int g = 0; g < groups_; ++g) {
       measure_group(g);
       if (queries == nullptr) pack_queries(g);
+      // A group that sees nothing may stand anywhere, {93, 93} for one.
+      if (info_[g].any.begin >= info_[g].any.end) continue;
       begin_ = std::min(begin_, info_[g].any.begin);
       end_ = std::max(end_, info_[g].any.end);
     }
+    if (end_ == 0) begin_ = 0;
     // A block starts where the split's keys start or at a multiple of four, so
     // that the four keys of a random draw are never cut.
     begin_ = begin_ / 4 * 4;

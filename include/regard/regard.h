@@ -14,5 +14,6 @@
 #include "regard/io/npy.h"
 #include "regard/io/safetensors.h"
 #include "regard/mask/mask.h"
+#include "regard/nn/multi_head_attention.h"
 #include "regard/tensor/tensor.h"
 #include "regard/tensor/tensor_view.h"

@@ -34,4 +34,18 @@ void append_key(const AppendedKey& appended, TensorView<float, 4> out,
                 TensorView<float, 3> log_sum_exp, TensorView<float, 3> weight,
                 Threads threads);
 
+// The gradients of the appended key, given what append_key wrote and the
+// gradient of out. d_q is added to; d_key and d_value [kv_heads, ...] and
+// d_head_scales [heads], if not empty, are added to as well.
+struct AppendedKeyGradients {
+  TensorView<const float, 4> out;     // [batch, heads, q_len, value_head_dim]
+  TensorView<const float, 4> d_out;   // shaped like it
+  TensorView<const float, 3> weight;  // [batch, heads, q_len]
+  TensorView<float, 4> d_q;
+  TensorView<float, 2> d_key, d_value;
+  std::span<float> d_head_scales;
+};
+void append_key_backward(const AppendedKey& appended,
+                         const AppendedKeyGradients& gradients);
+
 }  // namespace regard::nn::detail

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "nn/activations.h"
 #include "nn/appended_key.h"
 #include "nn/parameters.h"
 #include "nn/products.h"
@@ -17,63 +18,10 @@
 namespace regard::nn {
 namespace {
 
+using detail::Activations;
+using detail::Inputs;
+
 constexpr const char* kForward = "MultiHeadAttention::forward";
-
-// [batch, len, width] of its own memory, not initialised. Rows start on cache
-// lines, an odd number of them apart: at a power of two, the rows of a head
-// would share a few sets of the cache.
-class Activation {
- public:
-  Activation(std::int64_t batch, std::int64_t len, std::int64_t width) {
-    constexpr std::int64_t kLine = 16;
-    const std::int64_t stride = ((width + kLine - 1) / kLine | 1) * kLine;
-    const std::int64_t count = element_count(std::array{batch, len, stride});
-    // An empty view still needs data, or it would mean "not passed".
-    memory_ = AlignedBuffer(static_cast<std::size_t>(std::max(count, kLine)) *
-                            sizeof(float));
-    view_ = {reinterpret_cast<float*>(memory_.data()),
-             {batch, len, width},
-             {len * stride, stride, 1}};
-  }
-
-  TensorView<float, 3> rows() const { return view_; }
-  // The same as [batch, heads, len, width / heads].
-  TensorView<float, 4> heads(std::int64_t heads) const {
-    const std::int64_t dim = view_.extent(2) / heads;
-    return {view_.data(),
-            {view_.extent(0), heads, view_.extent(1), dim},
-            {view_.stride(0), dim, view_.stride(1), 1}};
-  }
-
- private:
-  AlignedBuffer memory_;
-  TensorView<float, 3> view_;
-};
-
-struct Inputs {
-  TensorView<const float, 3> query, key, value;
-
-  std::int64_t batch() const { return query.extent(0); }
-  std::int64_t q_len() const { return query.extent(1); }
-  std::int64_t kv_len() const { return key.extent(1); }
-};
-
-// What forward makes on its way, and what a backward pass needs of it.
-struct Activations {
-  Activations(const Inputs& in, const detail::Widths& widths,
-              std::int64_t heads)
-      : q(in.batch(), in.q_len(), widths.q),
-        k(in.batch(), in.kv_len(), widths.k),
-        v(in.batch(), in.kv_len(), widths.v),
-        attended(in.batch(), in.q_len(), widths.attended),
-        log_sum_exp(in.batch(), heads, in.q_len()),
-        appended_weight(in.batch(), heads, in.q_len()) {}
-
-  Activation q, k, v;
-  Activation attended;
-  Activation log_sum_exp;      // [batch, heads, q_len]
-  Activation appended_weight;  // [batch, heads, q_len], of bias_k
-};
 
 void check_inputs(const MultiHeadAttentionConfig& c, const Inputs& in) {
   require(in.query.extent(2) == c.model_dim, kForward,
@@ -109,70 +57,13 @@ void check_outputs(const MultiHeadAttentionConfig& c, const Inputs& in,
           to_string(options.average_weights.shape()));
 }
 
-std::span<const float> values_of(const StateDict& parameters,
-                                 const char* name) {
-  const auto found = parameters.find(name);
-  if (found == parameters.end()) return {};
-  return found->second.values<float>();
-}
-
-// A weight that has its own tensor, or some rows of the fused one.
-TensorView<const float, 2> weight_rows(const StateDict& parameters,
-                                       const char* name, std::int64_t begin,
-                                       std::int64_t rows) {
-  const auto found = parameters.find(name);
-  if (found != parameters.end()) return found->second.view<float, 2>();
-  const auto fused = parameters.at("in_proj_weight").view<float, 2>();
-  return {fused.at(begin), {rows, fused.extent(1)}};
-}
-
-AttentionOptions attention_options(const MultiHeadAttentionConfig& c,
-                                   const StateDict& parameters,
-                                   std::span<const float> zeros,
-                                   const MultiHeadAttentionOptions& options) {
-  AttentionOptions o;
-  o.mask = options.mask;
-  o.score = c.score;
-  o.scale = c.scale;
-  o.head_scales = values_of(parameters, "cosine_scale");
-  o.bias = options.bias;
-  o.alibi_slopes = options.alibi_slopes;
-  o.softcap = options.softcap;
-  // A key of zeros has score 0 and adds nothing to the output: a sink of 0.
-  if (c.add_zero_attn) o.sinks = zeros;
-  if (options.mode == Mode::kTraining) {
-    o.dropout = {c.dropout, options.dropout_seed};
-  }
-  o.threads = options.threads;
-  return o;
-}
-
-TensorView<const float, 2> per_kv_head(std::span<const float> values,
-                                       std::int64_t kv_heads) {
-  return {values.data(),
-          {kv_heads, static_cast<std::int64_t>(values.size()) / kv_heads}};
-}
-
 // The key of bias_k and bias_v joins the attention over the keys passed in.
 void merge_appended_key(const MultiHeadAttentionConfig& c,
                         const StateDict& parameters, const Activations& acts,
                         const AttentionOptions& attention) {
-  const float usual_scale =
-      c.score == Score::kCosine
-          ? 1.0f
-          : 1.0f / std::sqrt(static_cast<float>(c.head_dim));
-  detail::append_key(
-      {.q = acts.q.heads(c.heads),
-       .key = per_kv_head(values_of(parameters, "bias_k"), c.kv_heads),
-       .value = per_kv_head(values_of(parameters, "bias_v"), c.kv_heads),
-       .index = acts.k.rows().extent(1),
-       .score = c.score,
-       .scale = c.scale.value_or(usual_scale),
-       .head_scales = attention.head_scales,
-       .softcap = attention.softcap,
-       .dropout = attention.dropout},
-      acts.attended.heads(c.heads), acts.log_sum_exp.rows(),
-      acts.appended_weight.rows(), attention.threads);
+  detail::append_key(detail::appended_key(c, parameters, acts, attention),
+                     acts.attended.heads(c.heads), acts.log_sum_exp.rows(),
+                     acts.appended_weight.rows(), attention.threads);
 }
 
 // The weight of the zero key: its score is 0.
@@ -287,6 +178,13 @@ TensorView<const float, 3> batched(TensorView<const float, 2> view) {
 
 }  // namespace
 
+MultiHeadAttentionContext::MultiHeadAttentionContext() = default;
+MultiHeadAttentionContext::~MultiHeadAttentionContext() = default;
+MultiHeadAttentionContext::MultiHeadAttentionContext(
+    MultiHeadAttentionContext&&) noexcept = default;
+MultiHeadAttentionContext& MultiHeadAttentionContext::operator=(
+    MultiHeadAttentionContext&&) noexcept = default;
+
 MultiHeadAttention::MultiHeadAttention(const MultiHeadAttentionConfig& config,
                                        std::uint64_t seed)
     : config_(detail::resolved(config)),
@@ -303,12 +201,12 @@ MultiHeadAttention::MultiHeadAttention(const MultiHeadAttentionConfig& config,
 
 void MultiHeadAttention::pack() {
   const detail::Widths w(config_);
-  packed_q_ =
-      detail::packed_weight(weight_rows(parameters_, "q_proj_weight", 0, w.q));
+  packed_q_ = detail::packed_weight(
+      detail::weight_rows(parameters_, "q_proj_weight", 0, w.q));
   packed_k_ = detail::packed_weight(
-      weight_rows(parameters_, "k_proj_weight", w.q, w.k));
+      detail::weight_rows(parameters_, "k_proj_weight", w.q, w.k));
   packed_v_ = detail::packed_weight(
-      weight_rows(parameters_, "v_proj_weight", w.q + w.k, w.v));
+      detail::weight_rows(parameters_, "v_proj_weight", w.q + w.k, w.v));
   packed_out_ =
       detail::packed_weight(parameters_.at("out_proj.weight").view<float, 2>());
 }
@@ -322,10 +220,11 @@ void MultiHeadAttention::forward(
   const std::int64_t all_keys = in.kv_len() + appended_keys();
   check_outputs(config_, in, all_keys, out, options);
   const detail::Widths w(config_);
-  const Activations acts(in, w, config_.heads);
+  Activations acts(in, w, config_.heads);
 
   // 1. Q, K and V, row by row: the heads are slices of the rows.
-  const std::span<const float> in_bias = values_of(parameters_, "in_proj_bias");
+  const std::span<const float> in_bias =
+      detail::values_of(parameters_, "in_proj_bias");
   const auto bias_at = [&](std::int64_t begin) {
     return in_bias.empty() ? nullptr : in_bias.data() + begin;
   };
@@ -338,8 +237,10 @@ void MultiHeadAttention::forward(
   // 2. The heads' attention, back into rows.
   const std::vector<float> zeros(static_cast<std::size_t>(config_.heads));
   AttentionOptions attention =
-      attention_options(config_, parameters_, zeros, options);
-  if (appended_keys() > 0) attention.log_sum_exp = acts.log_sum_exp.rows();
+      detail::attention_options(config_, parameters_, zeros, options);
+  if (appended_keys() > 0 || options.context != nullptr) {
+    attention.log_sum_exp = acts.log_sum_exp.rows();
+  }
   attention_forward(acts.q.heads(config_.heads), acts.k.heads(config_.kv_heads),
                     acts.v.heads(config_.kv_heads),
                     acts.attended.heads(config_.heads), attention);
@@ -351,10 +252,21 @@ void MultiHeadAttention::forward(
 
   // 3. The output projection.
   const std::span<const float> out_bias =
-      values_of(parameters_, "out_proj.bias");
+      detail::values_of(parameters_, "out_proj.bias");
   const std::array last{detail::Product{acts.attended.rows(), &packed_out_,
                                         out_bias.data(), out}};
   detail::multiply(last, options.threads);
+  if (options.context != nullptr) {
+    options.context->saved_ =
+        std::make_unique<MultiHeadAttentionContext::Saved>(
+            MultiHeadAttentionContext::Saved{in, options, std::move(acts)});
+  }
+}
+
+void MultiHeadAttention::set_parameters(StateDict parameters) {
+  detail::check_parameters(config_, parameters);
+  parameters_ = std::move(parameters);
+  pack();
 }
 
 void MultiHeadAttention::forward(

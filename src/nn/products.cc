@@ -2,9 +2,10 @@
 #include "nn/products.h"
 
 #include <algorithm>
+#include <array>
 #include <vector>
 
-#include "kernels/gemm.h"
+#include "regard/core/aligned_buffer.h"
 
 namespace regard::nn::detail {
 namespace {
@@ -73,7 +74,8 @@ void multiply_block(const Product& product, const Cut& c, std::int64_t task) {
        .b = product.packed->values<float>().data() + column * in,
        .bias = product.bias == nullptr ? nullptr : product.bias + column,
        .c = product.output.at(entry, row) + column,
-       .c_stride = product.output.stride(1)});
+       .c_stride = product.output.stride(1),
+       .start = product.start});
 }
 
 }  // namespace
@@ -103,6 +105,111 @@ void multiply(std::span<const Product> products, Threads threads) {
     std::size_t i = 0;
     for (; task >= cuts[i].tasks(); ++i) task -= cuts[i].tasks();
     multiply_block(products[i], cuts[i], task);
+  });
+}
+
+void input_gradient(const InputGradient& g, Threads threads) {
+  const std::int64_t k = g.weight.extent(0);
+  const std::int64_t n = g.weight.extent(1);
+  Tensor packed({kernels::packed_columns_size(k, n)});
+  kernels::pack_columns(g.weight.data(), g.weight.stride(0), k, n,
+                        packed.values<float>().data());
+  const std::array<Product, 1> product{
+      Product{g.d_output, &packed, nullptr, g.d_input,
+              g.add ? kernels::Start::kResult : kernels::Start::kZero}};
+  multiply(product, threads);
+}
+
+namespace {
+
+// Some successive rows of one batch entry.
+struct RowRun {
+  std::int64_t entry, first, count;
+};
+
+// All rows in order, in runs short enough for a run of both sides to stay in
+// cache while it is multiplied.
+std::vector<RowRun> row_runs(const TensorView<const float, 3>& rows) {
+  constexpr std::int64_t kRun = 256;
+  std::vector<RowRun> runs;
+  for (std::int64_t b = 0; b < rows.extent(0); ++b) {
+    for (std::int64_t i = 0; i < rows.extent(1); i += kRun) {
+      runs.push_back({b, i, std::min(kRun, rows.extent(1) - i)});
+    }
+  }
+  return runs;
+}
+
+// d_bias[begin, end) <- the sums of d_output's columns.
+void sum_rows(const WeightGradient& g, std::int64_t begin, std::int64_t end) {
+  std::vector<double> sums(static_cast<std::size_t>(end - begin));
+  for (std::int64_t b = 0; b < g.d_output.extent(0); ++b) {
+    for (std::int64_t i = 0; i < g.d_output.extent(1); ++i) {
+      const float* const row = g.d_output.at(b, i) + begin;
+      for (std::size_t c = 0; c < sums.size(); ++c) {
+        sums[c] += static_cast<double>(row[c]);
+      }
+    }
+  }
+  for (std::size_t c = 0; c < sums.size(); ++c) {
+    g.d_bias[begin + static_cast<std::int64_t>(c)] =
+        static_cast<float>(sums[c]);
+  }
+}
+
+}  // namespace
+
+void weight_gradient(const WeightGradient& g, Threads threads) {
+  const std::int64_t out = g.d_weight.extent(0);
+  const std::int64_t in = g.d_weight.extent(1);
+  const std::vector<RowRun> runs = row_runs(g.input);
+  std::int64_t rows = 0;
+  std::vector<std::int64_t> starts;  // of a run's packed input
+  for (const RowRun& run : runs) {
+    starts.push_back(kernels::packed_columns_size(rows, in));
+    rows += run.count;
+  }
+  if (rows * out * in < kWorthAThread) threads.count = 1;
+
+  AlignedBuffer memory(
+      static_cast<std::size_t>(kernels::packed_columns_size(rows, in)) *
+      sizeof(float));
+  auto* const packed = reinterpret_cast<float*>(memory.data());
+  parallel_for(threads, static_cast<std::int64_t>(runs.size()),
+               [&](std::int64_t i) {
+                 const RowRun& run = runs[i];
+                 kernels::pack_columns(g.input.at(run.entry, run.first),
+                                       g.input.stride(1), run.count, in,
+                                       packed + starts[i]);
+               });
+  // A thread owns some rows of the weight and adds one run after the other.
+  constexpr std::int64_t kBlock = 8 * kernels::kTileRows;
+  parallel_for(threads, blocks_of(out, kBlock), [&](std::int64_t task) {
+    const std::int64_t begin = task * kBlock;
+    const std::int64_t end = std::min(out, begin + kBlock);
+    for (std::int64_t r = begin; r < end; ++r) {
+      std::fill_n(g.d_weight.at(r), in, 0.0f);
+    }
+    for (std::size_t i = 0; i < runs.size(); ++i) {
+      const RowRun& run = runs[i];
+      auto* const left = reinterpret_cast<float*>(
+          thread_scratch(static_cast<std::size_t>(kernels::packed_rows_size(
+                             end - begin, run.count)) *
+                         sizeof(float)));
+      kernels::pack_rows_transposed(g.d_output.at(run.entry, run.first) + begin,
+                                    g.d_output.stride(1), end - begin,
+                                    run.count, left);
+      kernels::gemm({.m = end - begin,
+                     .n = in,
+                     .k = run.count,
+                     .left = kernels::LeftSide::kPacked,
+                     .a = left,
+                     .b = packed + starts[i],
+                     .c = g.d_weight.at(begin),
+                     .c_stride = g.d_weight.stride(0),
+                     .start = kernels::Start::kResult});
+    }
+    if (g.d_bias != nullptr) sum_rows(g, begin, end);
   });
 }
 

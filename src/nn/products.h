@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <span>
 
+#include "kernels/gemm.h"
 #include "regard/core/threads.h"
 #include "regard/tensor/tensor.h"
 #include "regard/tensor/tensor_view.h"
@@ -20,10 +21,33 @@ struct Product {
   const Tensor* packed = nullptr;    // of packed_weight
   const float* bias = nullptr;       // [out], or null for none
   TensorView<float, 3> output;       // [batch, len, out], apart from the input
+  // kResult adds to what is there.
+  kernels::Start start = kernels::Start::kZero;
 };
 
 // All products in one go, cut into blocks for the threads. The bits of a row
 // depend on nothing but the row.
 void multiply(std::span<const Product> products, Threads threads);
+
+// What multiply() makes of an input has these gradients.
+
+// d_input = d_output weight, added to what is there if `add`.
+struct InputGradient {
+  TensorView<const float, 3> d_output;  // [batch, len, out]
+  TensorView<const float, 2> weight;    // [out, in]
+  TensorView<float, 3> d_input;         // [batch, len, in]
+  bool add = false;
+};
+void input_gradient(const InputGradient& gradient, Threads threads);
+
+// d_weight = d_output^T input and d_bias = the sum of d_output's rows, over all
+// rows in order, so the bits do not depend on threads. d_bias may be null.
+struct WeightGradient {
+  TensorView<const float, 3> d_output;  // [batch, len, out]
+  TensorView<const float, 3> input;     // [batch, len, in]
+  TensorView<float, 2> d_weight;        // [out, in]
+  float* d_bias = nullptr;              // [out]
+};
+void weight_gradient(const WeightGradient& gradient, Threads threads);
 
 }  // namespace regard::nn::detail

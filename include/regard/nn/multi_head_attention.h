@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 
@@ -36,6 +37,30 @@ enum class Mode {
   kTraining,
 };
 
+// What a forward call made on its way, for backward. Filled by forward, reused
+// by the next one. It remembers the views of the call's inputs and options
+// (mask, bias, slopes), which must stay as they were until backward is done.
+class MultiHeadAttentionContext {
+ public:
+  MultiHeadAttentionContext();
+  ~MultiHeadAttentionContext();
+  MultiHeadAttentionContext(MultiHeadAttentionContext&&) noexcept;
+  MultiHeadAttentionContext& operator=(MultiHeadAttentionContext&&) noexcept;
+
+ private:
+  friend class MultiHeadAttention;
+  struct Saved;
+  std::unique_ptr<Saved> saved_;
+};
+
+// Where the gradients of a call's inputs go; overwritten. A null view is not
+// wanted. Views of the same memory get the sum: {.query = d, .key = d, .value =
+// d} is self attention.
+struct MultiHeadAttentionGradients {
+  TensorView<float, 3> query{}, key{}, value{};
+  TensorView<float, 4> bias{};  // of options.bias, shaped like it
+};
+
 // What one call does, beyond its inputs.
 struct MultiHeadAttentionOptions {
   // Over the keys that are passed in. The keys that bias_kv and add_zero_attn
@@ -54,6 +79,8 @@ struct MultiHeadAttentionOptions {
   // over the heads. The appended keys come last: bias_k, then the zero.
   TensorView<float, 4> weights{};          // [batch, heads, q_len, all_keys]
   TensorView<float, 3> average_weights{};  // [batch, q_len, all_keys]
+  // If given, filled: what backward needs.
+  MultiHeadAttentionContext* context = nullptr;
   Threads threads{};
 };
 
@@ -141,6 +168,17 @@ class MultiHeadAttention {
                const MultiHeadAttentionOptions& options = {}) const {
     forward(input, input, input, out, options);
   }
+
+  // The gradients of the forward call that filled `context`, given that of its
+  // out. Returns those of the parameters, under their names. Parameters must
+  // not have changed since. The bits do not depend on threads. Throws
+  // InvalidArgument if no call filled the context, or shapes disagree.
+  StateDict backward(const MultiHeadAttentionContext& context,
+                     TensorView<const float, 3> d_out,
+                     const MultiHeadAttentionGradients& gradients = {}) const;
+
+  // Takes new values, as the constructor does: a step of training.
+  void set_parameters(StateDict parameters);
 
  private:
   void pack();

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <array>
+#include <vector>
+
+#include "nn/activations.h"
+#include "nn/products.h"
+#include "regard/attention/backward.h"
+#include "regard/core/error.h"
+#include "regard/nn/multi_head_attention.h"
+
+namespace regard::nn {
+namespace {
+
+using detail::Activation;
+using detail::Activations;
+
+constexpr const char* kBackward = "MultiHeadAttention::backward";
+
+void check_shape(const TensorView<float, 3>& gradient,
+                 const TensorView<const float, 3>& input, const char* name) {
+  require(gradient.is_null() || gradient.shape() == input.shape(), kBackward,
+          "the gradient of ", name, " must have its shape; the gradient is ",
+          ShapeText{gradient.shape()}, ", ", name, " is ",
+          ShapeText{input.shape()});
+}
+
+// The gradient of a weight: its own tensor, or some rows of the fused one.
+TensorView<float, 2> rows_of(StateDict& gradients, const char* name,
+                             std::int64_t begin, std::int64_t rows) {
+  const auto found = gradients.find(name);
+  if (found != gradients.end()) return found->second.view<float, 2>();
+  const auto fused = gradients.at("in_proj_weight").view<float, 2>();
+  return {fused.at(begin), {rows, fused.extent(1)}};
+}
+
+float* values_or_null(StateDict& gradients, const char* name,
+                      std::int64_t begin = 0) {
+  const auto found = gradients.find(name);
+  if (found == gradients.end()) return nullptr;
+  return found->second.values<float>().data() + begin;
+}
+
+TensorView<float, 2> per_kv_head(StateDict& gradients, const char* name,
+                                 std::int64_t kv_heads) {
+  const std::span<float> values = gradients.at(name).values<float>();
+  return {values.data(),
+          {kv_heads, static_cast<std::int64_t>(values.size()) / kv_heads}};
+}
+
+}  // namespace
+
+StateDict MultiHeadAttention::backward(
+    const MultiHeadAttentionContext& context, TensorView<const float, 3> d_out,
+    const MultiHeadAttentionGradients& wanted) const {
+  require(context.saved_ != nullptr, kBackward,
+          "the context must be one that forward filled; it is empty");
+  const MultiHeadAttentionContext::Saved& saved = *context.saved_;
+  const detail::Inputs& in = saved.inputs;
+  const Activations& acts = saved.acts;
+  const MultiHeadAttentionConfig& c = config_;
+  const Threads threads = saved.options.threads;
+  require(d_out.shape() == in.query.shape(), kBackward,
+          "d_out must have the query's shape; d_out is ",
+          ShapeText{d_out.shape()}, ", query is ", ShapeText{in.query.shape()});
+  check_shape(wanted.query, in.query, "query");
+  check_shape(wanted.key, in.key, "key");
+  check_shape(wanted.value, in.value, "value");
+  const detail::Widths w(c);
+  StateDict gradients;
+  for (const detail::ParameterSpec& spec : detail::parameter_specs(c)) {
+    gradients.emplace(spec.name, Tensor(spec.shape));
+  }
+
+  // 3. forward: out = attended W_o^T + b_o
+  const Activation d_attended(in.batch(), in.q_len(), w.attended);
+  detail::input_gradient(
+      {d_out, parameters_.at("out_proj.weight").view<float, 2>(),
+       d_attended.rows()},
+      threads);
+  detail::weight_gradient({d_out, acts.attended.rows(),
+                           gradients.at("out_proj.weight").view<float, 2>(),
+                           values_or_null(gradients, "out_proj.bias")},
+                          threads);
+
+  // 2. forward: attended = attention(q, k, v). What an appended key took part
+  // in is known from attended and log_sum_exp, which hold its share.
+  const std::vector<float> zeros(static_cast<std::size_t>(c.heads));
+  AttentionOptions attention =
+      detail::attention_options(c, parameters_, zeros, saved.options);
+  const Activation d_q(in.batch(), in.q_len(), w.q);
+  const Activation d_k(in.batch(), in.kv_len(), w.k);
+  const Activation d_v(in.batch(), in.kv_len(), w.v);
+  std::span<float> d_scales;
+  if (const auto at = gradients.find("cosine_scale"); at != gradients.end()) {
+    d_scales = at->second.values<float>();
+  }
+  attention.log_sum_exp = acts.log_sum_exp.rows();
+  attention_backward({.q = acts.q.heads(c.heads),
+                      .k = acts.k.heads(c.kv_heads),
+                      .v = acts.v.heads(c.kv_heads),
+                      .out = acts.attended.heads(c.heads),
+                      .d_out = d_attended.heads(c.heads),
+                      .d_log_sum_exp = {}},
+                     {.q = d_q.heads(c.heads),
+                      .k = d_k.heads(c.kv_heads),
+                      .v = d_v.heads(c.kv_heads),
+                      .bias = wanted.bias,
+                      .alibi_slopes = {},
+                      .sinks = {},
+                      .head_scales = d_scales},
+                     attention);
+  if (c.bias_kv) {
+    detail::append_key_backward(
+        detail::appended_key(c, parameters_, acts, attention),
+        {.out = acts.attended.heads(c.heads),
+         .d_out = d_attended.heads(c.heads),
+         .weight = acts.appended_weight.rows(),
+         .d_q = d_q.heads(c.heads),
+         .d_key = per_kv_head(gradients, "bias_k", c.kv_heads),
+         .d_value = per_kv_head(gradients, "bias_v", c.kv_heads),
+         .d_head_scales = d_scales});
+  }
+
+  // 1. forward: q = query W_q^T + b_q, and so on. Inputs that are one memory
+  // get the sum, in the order query, key, value.
+  const auto project = [&](const Activation& d, const char* name,
+                           std::int64_t begin, TensorView<const float, 3> input,
+                           TensorView<float, 3> d_input, bool add) {
+    const std::int64_t rows = d.rows().extent(2);
+    detail::weight_gradient(
+        {d.rows(), input, rows_of(gradients, name, begin, rows),
+         values_or_null(gradients, "in_proj_bias", begin)},
+        threads);
+    if (d_input.is_null()) return;
+    detail::input_gradient(
+        {d.rows(), detail::weight_rows(parameters_, name, begin, rows), d_input,
+         add},
+        threads);
+  };
+  const auto same = [](const TensorView<float, 3>& a,
+                       const TensorView<float, 3>& b) {
+    return !a.is_null() && a.data() == b.data();
+  };
+  project(d_q, "q_proj_weight", 0, in.query, wanted.query, false);
+  project(d_k, "k_proj_weight", w.q, in.key, wanted.key,
+          same(wanted.query, wanted.key));
+  project(d_v, "v_proj_weight", w.q + w.k, in.value, wanted.value,
+          same(wanted.query, wanted.value) || same(wanted.key, wanted.value));
+  return gradients;
+}
+
+}  // namespace regard::nn

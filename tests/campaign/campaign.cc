@@ -196,6 +196,10 @@ void run_one(std::uint64_t seed, const Settings& settings, Tally& tally,
     tally.worst = ratio;
     tally.worst_seed = seed;
   }
+  if (settings.count == 1) {  // the one that is looked at
+    std::printf("%s, %s, %d threads\n", name, c.describe().c_str(),
+                run.threads);
+  }
   if (wrong.empty()) return;
   ++tally.failures;
   progress.clear();

@@ -351,10 +351,11 @@ class Reference {
       judgement.out.plain = std::max(judgement.out.plain, other.out.plain);
       judgement.lse.plain = std::max(judgement.lse.plain, other.lse.plain);
     }
-    // A log-sum-exp may hang on one score, which no order of additions can know
-    // better than half a unit of its products' magnitudes.
+    // A log-sum-exp may hang on one score. With q scaled first, as here, that
+    // is known to a unit of its products' magnitudes; a plain loop over bf16
+    // inputs can be better, because all of its products are exact.
     if (!judgement.good()) {
-      judgement.lse.floor += std::ldexp(largest_product_sum(case_), -24);
+      judgement.lse.floor += std::ldexp(largest_product_sum(case_), -23);
     }
     return judgement;
   }

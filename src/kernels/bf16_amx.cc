@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/bf16_avx512.h"
+#include "kernels/bf16_amx.h"
 
 #if REGARD_BF16_X86
 
@@ -11,10 +11,6 @@
 HWY_PUSH_ATTRIBUTES("avx512f,avx512bw,avx512dq,avx512vl,amx-tile,amx-bf16")
 namespace regard::kernels {
 namespace {
-
-// The tile intrinsics do not tell the compiler that they touch memory, so a
-// vector's store could be moved behind the tile's load that wants it.
-#define REGARD_FENCE asm volatile("" ::: "memory")
 
 struct alignas(64) TileConfig {
   std::uint8_t palette = 1;
@@ -79,6 +75,42 @@ void score_both(const Bf16Head& head, const Bf16Strip& strip) {
   _tile_stored(3, before + 3 * kTileFloats, 64);
 }
 
+// d_k of at most 64: both blocks of rows stay in tiles 4 .. 7, and only keys
+// are loaded, through 2 and 3. Sums are stored while the next products run.
+void score_short(const Bf16Head& head, const Bf16Strip& strip) {
+  _tile_loadd(4, strip.queries, 64);
+  _tile_loadd(5, strip.queries + kTileBf16, 64);
+  _tile_loadd(6, strip.queries + 2 * kTileBf16, 64);
+  _tile_loadd(7, strip.queries + 3 * kTileBf16, 64);
+  float* before = nullptr;
+  for (int slot = 0; slot < strip.slots; ++slot) {
+    const Bf16Bits* const k = head.keys + strip.groups[slot] * 4 * kTileBf16;
+    _tile_loadd(2, k, 64);
+    if (before != nullptr) _tile_stored(0, before + kTileFloats, 64);
+    _tile_zero(0);
+    _tile_dpbf16ps(0, 4, 2);
+    if (before != nullptr) _tile_stored(1, before + 3 * kTileFloats, 64);
+    _tile_zero(1);
+    _tile_dpbf16ps(1, 6, 2);
+    _tile_loadd(3, k + kTileBf16, 64);
+    _tile_dpbf16ps(0, 5, 3);
+    _tile_dpbf16ps(1, 7, 3);
+    before = strip.scores + slot * kGroupFloats;
+    _tile_loadd(2, k + 2 * kTileBf16, 64);
+    _tile_stored(0, before, 64);
+    _tile_zero(0);
+    _tile_dpbf16ps(0, 4, 2);
+    _tile_stored(1, before + 2 * kTileFloats, 64);
+    _tile_zero(1);
+    _tile_dpbf16ps(1, 6, 2);
+    _tile_loadd(3, k + 3 * kTileBf16, 64);
+    _tile_dpbf16ps(0, 5, 3);
+    _tile_dpbf16ps(1, 7, 3);
+  }
+  _tile_stored(0, before + kTileFloats, 64);
+  _tile_stored(1, before + 3 * kTileFloats, 64);
+}
+
 void score_one(const Bf16Head& head, const Bf16Strip& strip) {
   const int steps = head.key_steps;
   for (int slot = 0; slot < strip.slots; ++slot) {
@@ -103,7 +135,9 @@ void score_one(const Bf16Head& head, const Bf16Strip& strip) {
 
 void score(const Bf16Head& head, const Bf16Strip& strip) noexcept {
   REGARD_FENCE;
-  if (strip.blocks == 2) {
+  if (strip.blocks == 2 && head.key_steps == 2) {
+    score_short(head, strip);
+  } else if (strip.blocks == 2) {
     score_both(head, strip);
   } else {
     score_one(head, strip);
@@ -177,15 +211,9 @@ void add_one_by_one(const Bf16Head& head, const Bf16Strip& strip, int tile) {
   _tile_stored(0, o, 64);
 }
 
-// A tile of ones turns the product into a sum.
-alignas(64) constexpr std::uint32_t kOne[16] = {
-    0x3f803f80, 0x3f803f80, 0x3f803f80, 0x3f803f80, 0x3f803f80, 0x3f803f80,
-    0x3f803f80, 0x3f803f80, 0x3f803f80, 0x3f803f80, 0x3f803f80, 0x3f803f80,
-    0x3f803f80, 0x3f803f80, 0x3f803f80, 0x3f803f80};
-
 void add_sums(const Bf16Strip& strip) noexcept {
   REGARD_FENCE;
-  _tile_loadd(6, kOne, 0);  // the same row sixteen times
+  _tile_loadd(6, kBf16Ones, 0);  // the same row sixteen times
   _tile_loadd(0, strip.sums, 64);
   if (strip.blocks == 2) {
     _tile_loadd(2, strip.sums + kTileFloats, 64);
@@ -237,6 +265,7 @@ const Bf16Functions* bf16_amx_functions() {
       .weigh_below = avx512::weigh_below,
       .add_sums = add_sums,
       .add_values = add_values,
+      .add_full = amx_add_full,
   };
   return &kFunctions;
 }

@@ -20,6 +20,9 @@ constexpr float kToLog2 = 1.44269504088896340736f;
 // their sums stay far from the ends of float's range.
 constexpr float kBoundedScore = 32.0f;
 
+// Packed keys and values that stay near while the strips of a block pass.
+constexpr std::int64_t kNearBytes = 1 << 20;
+
 struct KeySpan {
   std::int64_t begin, end;
 };
@@ -42,7 +45,7 @@ struct Scratch {
   Bf16Bits* queries;       // [strips][2][key_steps] tiles
   float* out;              // [strips][2][value_tiles] tiles
   float* sums;             // [strips][2] tiles
-  float* scores;           // [kChunkGroups] times kGroupFloats
+  float* scores;           // [kStripScoreFloats]
   std::uint32_t* visible;  // [kChunkGroups][32]
   StripState* strips;
   std::size_t size;
@@ -60,7 +63,7 @@ struct Scratch {
     take(queries, count * 2 * steps * kTileBf16);
     take(out, count * 2 * tiles * kTileFloats);
     take(sums, count * 2 * kTileFloats);
-    take(scores, kChunkGroups * kGroupFloats);
+    take(scores, kStripScoreFloats);
     take(visible, kChunkGroups * kStripRows);
     take(strips, count);
     size = used;
@@ -117,12 +120,17 @@ class BlockForward {
     KeySpan any{0, 0};
     for (int s = 0; s < strips_; ++s) any = join(any, memory_.strips[s].any);
     const std::int64_t last = bf16_groups(any.end);
-    std::int64_t first = any.begin / kGroupKeys;
-    // Strips inside: they share the chunk's keys and values while these are
-    // near.
-    for (; first < last; first += kChunkGroups) {
+    // Keys and values that the second cache holds, while all strips pass over
+    // them; a strip's scores and sums stay in the first.
+    const std::int64_t group_bytes =
+        (2 * head_.key_steps + head_.value_tiles) * kTileFloats * 4;
+    const std::int64_t reach =
+        std::max<std::int64_t>(kNearBytes / group_bytes, kChunkGroups) /
+        kChunkGroups * kChunkGroups;
+    for (std::int64_t near = any.begin / kGroupKeys; near < last;
+         near += reach) {
       for (int s = 0; s < strips_; ++s) {
-        run_chunk(s, first, std::min(last, first + kChunkGroups));
+        run_groups(s, near, std::min(last, near + reach));
       }
     }
     if (may_bound && !bounded_strips_are_finite()) return false;
@@ -174,35 +182,15 @@ class BlockForward {
 
   void pack_queries(int s) {
     StripState& strip = memory_.strips[s];
-    const int steps = head_.key_steps;
-    const std::int64_t width = steps * 32;
+    const void* rows[kStripRows];
+    for (int r = 0; r < strip.blocks * 16; ++r) rows[r] = strip.rows[r]->q;
+    float norms[kStripRows];
+    bf16_pack_queries(rows, strip.blocks, block_.keys, queries(s), norms);
     float largest = 0;
     for (int r = 0; r < strip.blocks * 16; ++r) {
-      Bf16Bits* const to =
-          queries(s) + r / 16 * steps * kTileBf16 + r % 16 * 32;
-      const AttentionRow& row = *strip.rows[r];
-      // Rows in one piece, in the place of the scores, then cut into tiles.
-      auto* const whole = reinterpret_cast<Bf16Bits*>(row_staging());
-      std::int64_t done = 0;
-      float squares = 0;
-      while (done < width) {
-        const std::int64_t n = std::min(width - done, kStagedElements);
-        const std::int64_t real =
-            std::clamp<std::int64_t>(block_.keys.d_k - done, 0, n);
-        bf16_round_row(element(row.q, done), block_.keys.storage, real, n,
-                       whole);
-        const float norm = bf16_norm(whole, n);
-        squares += norm * norm;
-        for (std::int64_t i = 0; i < n; i += 32) {
-          std::memcpy(to + (done + i) / 32 * kTileBf16, whole + i,
-                      32 * sizeof(Bf16Bits));
-        }
-        done += n;
-      }
-      const float norm = std::sqrt(squares);
-      strip.scale[r] = row.scale * kToLog2;
-      if (block_.cosine) strip.scale[r] *= norm == 0 ? 0 : 1 / norm;
-      const float reach = std::abs(strip.scale[r]) * norm;
+      strip.scale[r] = strip.rows[r]->scale * kToLog2;
+      if (block_.cosine) strip.scale[r] *= norms[r] == 0 ? 0 : 1 / norms[r];
+      const float reach = std::abs(strip.scale[r]) * norms[r];
       if (!(reach <= largest)) largest = reach;
     }
     float longest = 0;
@@ -215,12 +203,6 @@ class BlockForward {
                        !block_.cosine && block_.softcap == 0;
     strip.bounded = plain && largest * longest <= kBoundedScore;
   }
-
-  // The scores are not in use while queries are packed.
-  static constexpr std::int64_t kStagedElements = 1024;
-  static_assert(kStagedElements * sizeof(Bf16Bits) <=
-                kGroupFloats * sizeof(float));
-  float* row_staging() const { return memory_.scores; }
 
   const void* element(const void* from, std::int64_t at) const {
     const std::int64_t size = block_.keys.storage == Storage::kFloat32 ? 4 : 2;
@@ -267,6 +249,60 @@ class BlockForward {
     return some == 0 ? Shown::kNone : every == ~0u ? Shown::kAll : Shown::kSome;
   }
 
+  // A strip without groups.
+  Bf16Strip describe(int s) const {
+    const StripState& strip = memory_.strips[s];
+    return {.queries = queries(s),
+            .blocks = strip.blocks,
+            .slots = 0,
+            .groups = nullptr,
+            .scores = memory_.scores,
+            .scale = strip.scale,
+            .shown = nullptr,
+            .visible = memory_.visible,
+            .max = nullptr,
+            .out = out(s),
+            .sums = sums(s)};
+  }
+
+  // Groups [first, last) in order: what every row sees whole by the fast way,
+  // the rest in chunks.
+  void run_groups(int s, std::int64_t first, std::int64_t last) {
+    const KeySpan full = full_groups(s, first, last);
+    for (std::int64_t at = first; at < last;) {
+      if (at == full.begin && full.begin < full.end) {
+        const Bf16Strip work = describe(s);
+        if (f_.add_full(head_, work, full.begin, full.end)) {
+          at = full.end;
+          continue;
+        }
+      }
+      const std::int64_t end = at < full.begin ? full.begin : last;
+      run_chunk(s, at, std::min(end, at + kChunkGroups));
+      at += std::min(end - at, std::int64_t{kChunkGroups});
+    }
+  }
+
+  // The groups of [first, last) that add_full may be asked for.
+  KeySpan full_groups(int s, std::int64_t first, std::int64_t last) const {
+    const StripState& strip = memory_.strips[s];
+    const KeySpan none{last, last};
+    if (f_.add_full == nullptr || !strip.bounded || block_.dense_count > 0 ||
+        block_.dropout_threshold != 0) {
+      return none;
+    }
+    KeySpan full{first, last};
+    for (int b = 0; b < strip.blocks; ++b) {
+      full.begin = std::max(full.begin, bf16_groups(strip.all[b].begin));
+      full.end = std::min(full.end, strip.all[b].end / kGroupKeys);
+    }
+    if (full.begin >= full.end) return none;
+    for (std::int64_t g = full.begin; g < full.end; ++g) {
+      if (!head_.values_are_finite[g]) return none;
+    }
+    return full;
+  }
+
   void run_chunk(int s, std::int64_t first, std::int64_t last) {
     StripState& strip = memory_.strips[s];
     first = std::max(first, strip.any.begin / kGroupKeys);
@@ -287,17 +323,11 @@ class BlockForward {
     }
     if (slots == 0) return;
     float below[kStripRows];
-    const Bf16Strip work{.queries = queries(s),
-                         .blocks = strip.blocks,
-                         .slots = slots,
-                         .groups = groups,
-                         .scores = memory_.scores,
-                         .scale = strip.scale,
-                         .shown = shown,
-                         .visible = memory_.visible,
-                         .max = below,
-                         .out = out(s),
-                         .sums = sums(s)};
+    Bf16Strip work = describe(s);
+    work.slots = slots;
+    work.groups = groups;
+    work.shown = shown;
+    work.max = below;
     const Bf16Modifier modifier{
         .block = &block_,
         .rows = strip.rows,
@@ -305,7 +335,7 @@ class BlockForward {
         .kv_len = head_.kv_len};
     f_.score(head_, work);
     if (strip.bounded) {
-      f_.weigh(work);
+      f_.weigh(head_, work);
     } else {
       weigh_below_max(s, modifier, work, below);
     }
@@ -374,20 +404,13 @@ class BlockForward {
   }
 
   bool bounded_strips_are_finite() const {
-    std::uint32_t wild = 0;
     for (int s = 0; s < strips_; ++s) {
       if (!memory_.strips[s].bounded) continue;
       for (int r = 0; r < rows_of(s); ++r) {
-        for (int tile = 0; tile < head_.value_tiles; ++tile) {
-          const float* const at = out_row(s, r) + tile * kTileFloats;
-          for (int c = 0; c < 16; ++c) {
-            const auto bits = std::bit_cast<std::uint32_t>(at[c]);
-            wild |= (bits & 0x7f800000u) == 0x7f800000u ? 1u : 0u;
-          }
-        }
+        if (!bf16_row_is_finite(out_row(s, r), head_.value_tiles)) return false;
       }
     }
-    return wild == 0;
+    return true;
   }
 
   void finish_row(int s, int r) {
@@ -408,19 +431,19 @@ class BlockForward {
     // A row that sees no key has no distribution: define it as zero, because
     // 0 / 0 would spread NaN through everything that follows. A sum that is
     // infinite comes from an infinite score.
-    float factor = 0;
-    float lse = -kInf;
-    if (*sum != 0) {
-      factor = *sum < kInf ? block_.keep_scale / *sum : kNaN;
-      lse = *sum < kInf
-                ? static_cast<float>((std::log2(static_cast<double>(*sum)) +
-                                      static_cast<double>(max)) *
-                                     0.6931471805599453)
-                : kNaN;
-    }
+    const float factor = *sum == 0     ? 0.0f
+                         : *sum < kInf ? block_.keep_scale / *sum
+                                       : kNaN;
     bf16_write_row(out_row(s, r), factor, block_.keys.d_v, block_.keys.storage,
                    row.out);
-    if (row.lse != nullptr) *row.lse = lse;
+    if (row.lse != nullptr) *row.lse = log_sum_exp(max, *sum);
+  }
+
+  static float log_sum_exp(float max, float sum) {
+    if (sum == 0) return -kInf;
+    if (!(sum < kInf)) return kNaN;
+    return static_cast<float>((std::log2(static_cast<double>(sum)) + max) *
+                              0.6931471805599453);
   }
 
   const AttentionBlock& block_;

@@ -12,10 +12,9 @@
 // Nothing from the standard library may be called below: an inline function of
 // it that is compiled for AVX-512 could be the one that others link.
 HWY_PUSH_ATTRIBUTES("avx512f,avx512bw,avx512dq,avx512vl")
+#include "kernels/bf16_weigh-inl.h"
 namespace regard::kernels::avx512 {
 namespace {
-
-#define REGARD_INLINE inline __attribute__((always_inline))
 
 // r[i][j] <-> r[j][i], 16 x 16 words of 32 bits.
 REGARD_INLINE void transpose(__m512i* r) {
@@ -46,30 +45,6 @@ REGARD_INLINE void transpose(__m512i* r) {
     r[i + 4] = _mm512_shuffle_i32x4(t[i + 4], t[i + 12], 0x88);
     r[i + 12] = _mm512_shuffle_i32x4(t[i + 4], t[i + 12], 0xdd);
   }
-}
-
-// 1 .. 2 and half a unit of bf16: the fraction's power.
-REGARD_INLINE __m512 fraction_power(__m512 y) {
-  const __m512 f = _mm512_reduce_ps(y, 1);  // y - floor(y)
-  __m512 p = _mm512_fmadd_ps(_mm512_set1_ps(kExp2Poly[3]), f,
-                             _mm512_set1_ps(kExp2Poly[2]));
-  p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(kExp2Poly[1]));
-  return _mm512_fmadd_ps(p, f, _mm512_set1_ps(kExp2Poly[0]));
-}
-
-// The upper halves, which are bf16: a below b.
-REGARD_INLINE __m512i pair_up(__m512 a, __m512 b) {
-  return _mm512_mask_blend_epi16(0xaaaaaaaau,
-                                 _mm512_srli_epi32(_mm512_castps_si512(a), 16),
-                                 _mm512_castps_si512(b));
-}
-
-REGARD_INLINE void weigh_row(float* scores, float scale) {
-  const __m512 s = _mm512_set1_ps(scale);
-  const __m512 a = _mm512_mul_ps(_mm512_load_ps(scores), s);
-  const __m512 b = _mm512_mul_ps(_mm512_load_ps(scores + kTileFloats), s);
-  _mm512_store_si512(scores, pair_up(_mm512_scalef_ps(fraction_power(a), a),
-                                     _mm512_scalef_ps(fraction_power(b), b)));
 }
 
 REGARD_INLINE void weigh_row_shown(float* scores, float scale,
@@ -137,7 +112,7 @@ bool pack_values(const Bf16Bits* const* rows, int tiles,
   return wild == 0;
 }
 
-void weigh(const Bf16Strip& strip) noexcept {
+void weigh(const Bf16Head&, const Bf16Strip& strip) noexcept {
   for (int slot = 0; slot < strip.slots; ++slot) {
     for (int block = 0; block < strip.blocks; ++block) {
       float* const s =
@@ -148,7 +123,8 @@ void weigh(const Bf16Strip& strip) noexcept {
       switch (strip.shown[slot][block]) {
         case Shown::kAll:
 #pragma GCC unroll 4
-          for (int r = 0; r < 16; ++r) weigh_row(s + r * 16, scale[r]);
+          for (int r = 0; r < 16; ++r)
+            weigh_row(s + r * 16, scale[r], s + r * 16);
           break;
         case Shown::kSome:
 #pragma GCC unroll 4

@@ -25,7 +25,7 @@ namespace regard::kernels::avx512 {
 void pack_keys(const Bf16Bits* const* rows, int steps, Bf16Bits* to,
                float* norms) noexcept;
 bool pack_values(const Bf16Bits* const* rows, int tiles, Bf16Bits* to) noexcept;
-void weigh(const Bf16Strip& strip) noexcept;
+void weigh(const Bf16Head& head, const Bf16Strip& strip) noexcept;
 void weigh_below(const Bf16Strip& strip) noexcept;
 
 }  // namespace regard::kernels::avx512

@@ -2,7 +2,6 @@
 #include "kernels/bf16_cpu.h"
 
 #include <atomic>
-#include <cassert>
 #include <cstdint>
 
 #include "kernels/bf16_paths.h"
@@ -124,9 +123,10 @@ Bf16Path bf16_path() {
   return path == kBest ? best_path() : static_cast<Bf16Path>(path);
 }
 
-void choose_bf16_path(Bf16Path path) {
-  assert(bf16_path_available(path));
+bool choose_bf16_path(Bf16Path path) {
+  if (!bf16_path_available(path)) return false;
   chosen = static_cast<int>(path);
+  return true;
 }
 
 void choose_best_bf16_path() { chosen = kBest; }

@@ -18,9 +18,9 @@ bool bf16_path_available(Bf16Path path);
 // The one in use: the fastest, unless another was chosen.
 Bf16Path bf16_path();
 
-// For tests and benchmarks, while nothing else of regard runs. The path must be
-// available.
-void choose_bf16_path(Bf16Path path);
+// For tests and benchmarks, while nothing else of regard runs. False, and
+// nothing changes, if the path is not available.
+bool choose_bf16_path(Bf16Path path);
 void choose_best_bf16_path();
 
 }  // namespace regard::kernels

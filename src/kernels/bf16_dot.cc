@@ -133,6 +133,7 @@ const Bf16Functions* bf16_dot_functions() {
       .weigh_below = avx512::weigh_below,
       .add_sums = add_sums,
       .add_values = add_values,
+      .add_full = nullptr,
   };
   return &kFunctions;
 }

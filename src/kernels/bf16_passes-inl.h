@@ -75,8 +75,8 @@ HWY_INLINE std::size_t bytes_of(Storage storage) {
   return storage == Storage::kFloat32 ? 4 : 2;
 }
 
-void RoundRow(const void* from, Storage storage, std::int64_t n,
-              std::int64_t padded, Bf16Bits* to) {
+HWY_INLINE void round_row(const void* from, Storage storage, std::int64_t n,
+                          std::int64_t padded, Bf16Bits* to) {
   if (storage == Storage::kBFloat16) {
     std::memcpy(to, from, sizeof(Bf16Bits) * n);
   } else {
@@ -97,6 +97,11 @@ void RoundRow(const void* from, Storage storage, std::int64_t n,
   std::memset(to + n, 0, sizeof(Bf16Bits) * (padded - n));
 }
 
+void RoundRow(const void* from, Storage storage, std::int64_t n,
+              std::int64_t padded, Bf16Bits* to) {
+  round_row(from, storage, n, padded, to);
+}
+
 float Norm(const Bf16Bits* row, std::int64_t n) {
   const Tag d;
   Vec sum = hn::Zero(d);
@@ -105,6 +110,51 @@ float Norm(const Bf16Bits* row, std::int64_t n) {
     sum = hn::MulAdd(x, x, sum);
   }
   return std::sqrt(hn::GetLane(hn::SumOfLanes(d, sum)));
+}
+
+void PackQueries(const void* const* rows, int blocks, const AttentionKeys& keys,
+                 Bf16Bits* to, float* norms) {
+  const Tag d;
+  const std::int64_t steps = (keys.d_k + 31) / 32;
+  const std::size_t size = bytes_of(keys.storage);
+  for (int r = 0; r < blocks * 16; ++r) {
+    Bf16Bits* const tile = to + r / 16 * steps * kTileBf16 + r % 16 * 32;
+    Vec squares = hn::Zero(d);
+    for (std::int64_t step = 0; step < steps; ++step) {
+      Bf16Bits* const at = tile + step * kTileBf16;
+      if (keys.storage == Storage::kBFloat16 && step * 32 + 32 <= keys.d_k) {
+        const auto* from = static_cast<const Bf16Bits*>(rows[r]) + step * 32;
+        for (int c = 0; c < 32; c += kBf16Lanes) {
+          const auto bits = hn::LoadU(HalfTag(), from + c);
+          hn::StoreU(bits, HalfTag(), at + c);
+          const auto wide = hn::ShiftLeft<16>(hn::PromoteTo(UTag(), bits));
+          const Vec x = hn::BitCast(d, wide);
+          squares = hn::MulAdd(x, x, squares);
+        }
+        continue;
+      }
+      round_row(static_cast<const char*>(rows[r]) + step * 32 * size,
+                keys.storage, HWY_MIN(32, keys.d_k - step * 32), 32, at);
+      for (int c = 0; c < 32; c += kBf16Lanes) {
+        const Vec x = load_bf16(at + c);
+        squares = hn::MulAdd(x, x, squares);
+      }
+    }
+    norms[r] = std::sqrt(hn::GetLane(hn::SumOfLanes(d, squares)));
+  }
+}
+
+bool RowIsFinite(const float* row, int tiles) {
+  const Tag d;
+  Vec probe = hn::Zero(d);
+  for (int tile = 0; tile < tiles; ++tile) {
+    for (int c = 0; c < 16; c += kBf16Lanes) {
+      // Infinity times zero is NaN, and NaN stays.
+      probe = hn::MulAdd(hn::Load(d, row + tile * kTileFloats + c), hn::Zero(d),
+                         probe);
+    }
+  }
+  return hn::AllFalse(d, hn::IsNaN(probe));
 }
 
 void ScaleRow(float* row, int tiles, float factor) {

@@ -15,8 +15,12 @@ namespace regard::kernels {
 void bf16_round_row(const void* from, Storage storage, std::int64_t n,
                     std::int64_t padded, Bf16Bits* to) noexcept;
 
-// The length of a row of n elements, n a multiple of 32.
-float bf16_norm(const Bf16Bits* row, std::int64_t n) noexcept;
+// Tiles [blocks][steps] of 16 rows and 32 elements <- 16 * blocks rows of
+// keys.d_k elements in its storage, rounded to bf16, then zeros; norms <- the
+// rows' lengths.
+void bf16_pack_queries(const void* const* rows, int blocks,
+                       const AttentionKeys& keys, Bf16Bits* to,
+                       float* norms) noexcept;
 
 // What the rows of a strip ask for beyond the product.
 struct Bf16Modifier {
@@ -38,6 +42,9 @@ void bf16_drop(const Bf16Modifier& modifier, const Bf16Strip& strip) noexcept;
 // shows to 16 rows.
 void bf16_dense_words(const bool* const* rows, std::int64_t key, int n,
                       bool visible_when, std::uint32_t* words) noexcept;
+
+// Of row[16] of each tile, whether all are finite.
+bool bf16_row_is_finite(const float* row, int tiles) noexcept;
 
 // row[16] of each tile, times a factor.
 void bf16_scale_row(float* row, int tiles, float factor) noexcept;

@@ -17,10 +17,13 @@ using Bf16Bits = std::uint16_t;
 
 inline constexpr int kStripRows = 32;
 inline constexpr int kGroupKeys = 32;
-inline constexpr int kChunkGroups = 8;  // groups that are scored at once
+inline constexpr int kChunkGroups = 4;  // groups that are scored at once
 inline constexpr int kTileFloats = 256;
 inline constexpr int kTileBf16 = 512;
 inline constexpr int kGroupFloats = 4 * kTileFloats;  // scores of a group
+// What Bf16Strip::scores has room for.
+inline constexpr int kStripScoreFloats = 6 * kGroupFloats;
+static_assert(kChunkGroups * kGroupFloats <= kStripScoreFloats);
 
 // The keys and values of one head, packed. Every tile is the right operand of a
 // product over pairs: element (2 p + e) of column c is at [p][c][e].
@@ -83,13 +86,19 @@ struct Bf16Functions {
   // scores <- queries * keys
   void (*score)(const Bf16Head& head, const Bf16Strip& strip) noexcept;
   // weights <- 2^(scale * score), where shown; for small scores
-  void (*weigh)(const Bf16Strip& strip) noexcept;
+  void (*weigh)(const Bf16Head& head, const Bf16Strip& strip) noexcept;
   // weights <- 2^(score - max) of scores in log2; -inf becomes zero
   void (*weigh_below)(const Bf16Strip& strip) noexcept;
   // sums += weights
   void (*add_sums)(const Bf16Strip& strip) noexcept;
   // out += weights * values
   void (*add_values)(const Bf16Head& head, const Bf16Strip& strip) noexcept;
+  // All of it for groups [first, last), every key of which every row sees, with
+  // weights as weigh() makes them; strip.groups and slots are not read. False,
+  // and nothing done, where there is no faster way than the steps above. Null
+  // if there never is.
+  bool (*add_full)(const Bf16Head& head, const Bf16Strip& strip,
+                   std::int64_t first, std::int64_t last) noexcept;
 };
 
 const Bf16Functions& bf16_functions();  // of the path in use

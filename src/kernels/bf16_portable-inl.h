@@ -222,7 +222,7 @@ HWY_INLINE void weigh_tile(float* scores, const Function& y) {
   }
 }
 
-void Weigh(const Bf16Strip& strip) {
+void Weigh(const Bf16Head&, const Bf16Strip& strip) {
   const Tag d;
   for (int slot = 0; slot < strip.slots; ++slot) {
     for (int block = 0; block < strip.blocks; ++block) {

@@ -21,7 +21,9 @@ namespace HWY_NAMESPACE {
 
 REGARD_NO_KERNEL(RoundRow, const void*, Storage, std::int64_t, std::int64_t,
                  Bf16Bits*)
-float Norm(const Bf16Bits*, std::int64_t) { HWY_ABORT("no kernel"); }
+REGARD_NO_KERNEL(PackQueries, const void* const*, int, const AttentionKeys&,
+                 Bf16Bits*, float*)
+bool RowIsFinite(const float*, int) { HWY_ABORT("no kernel"); }
 REGARD_NO_KERNEL(ScaleRow, float*, int, float)
 REGARD_NO_KERNEL(WriteRow, const float*, float, std::int64_t, Storage, void*)
 REGARD_NO_KERNEL(FinishScores, const Bf16Modifier&, const Bf16Strip&, float*)
@@ -31,7 +33,7 @@ REGARD_NO_KERNEL(DenseWords, const bool* const*, std::int64_t, int, bool,
 REGARD_NO_KERNEL(Score, const Bf16Head&, const Bf16Strip&)
 REGARD_NO_KERNEL(AddValues, const Bf16Head&, const Bf16Strip&)
 REGARD_NO_KERNEL(AddSums, const Bf16Strip&)
-REGARD_NO_KERNEL(Weigh, const Bf16Strip&)
+REGARD_NO_KERNEL(Weigh, const Bf16Head&, const Bf16Strip&)
 REGARD_NO_KERNEL(WeighBelow, const Bf16Strip&)
 REGARD_NO_KERNEL(PackKeys, const Bf16Bits* const*, int, Bf16Bits*, float*)
 bool PackValues(const Bf16Bits* const*, int, Bf16Bits*) {
@@ -48,7 +50,8 @@ HWY_AFTER_NAMESPACE();
 namespace regard::kernels {
 
 HWY_EXPORT(RoundRow);
-HWY_EXPORT(Norm);
+HWY_EXPORT(PackQueries);
+HWY_EXPORT(RowIsFinite);
 HWY_EXPORT(ScaleRow);
 HWY_EXPORT(WriteRow);
 HWY_EXPORT(FinishScores);
@@ -67,8 +70,14 @@ void bf16_round_row(const void* from, Storage storage, std::int64_t n,
   HWY_DYNAMIC_DISPATCH(RoundRow)(from, storage, n, padded, to);
 }
 
-float bf16_norm(const Bf16Bits* row, std::int64_t n) noexcept {
-  return HWY_DYNAMIC_DISPATCH(Norm)(row, n);
+void bf16_pack_queries(const void* const* rows, int blocks,
+                       const AttentionKeys& keys, Bf16Bits* to,
+                       float* norms) noexcept {
+  HWY_DYNAMIC_DISPATCH(PackQueries)(rows, blocks, keys, to, norms);
+}
+
+bool bf16_row_is_finite(const float* row, int tiles) noexcept {
+  return HWY_DYNAMIC_DISPATCH(RowIsFinite)(row, tiles);
 }
 
 void bf16_scale_row(float* row, int tiles, float factor) noexcept {
@@ -112,8 +121,8 @@ const Bf16Functions& bf16_portable_functions() {
             HWY_DYNAMIC_DISPATCH(Score)(head, strip);
           },
       .weigh =
-          [](const Bf16Strip& strip) noexcept {
-            HWY_DYNAMIC_DISPATCH(Weigh)(strip);
+          [](const Bf16Head& head, const Bf16Strip& strip) noexcept {
+            HWY_DYNAMIC_DISPATCH(Weigh)(head, strip);
           },
       .weigh_below =
           [](const Bf16Strip& strip) noexcept {
@@ -127,6 +136,7 @@ const Bf16Functions& bf16_portable_functions() {
           [](const Bf16Head& head, const Bf16Strip& strip) noexcept {
             HWY_DYNAMIC_DISPATCH(AddValues)(head, strip);
           },
+      .add_full = nullptr,
   };
   return kFunctions;
 }

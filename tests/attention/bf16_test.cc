@@ -35,9 +35,8 @@ const char* name_of(Bf16Path path) {
 // Runs `body` on every path that the machine has, then lets it choose again.
 void on_every_path(const std::function<void()>& body) {
   for (const Bf16Path path : kPaths) {
-    if (!kernels::bf16_path_available(path)) continue;
+    if (!kernels::choose_bf16_path(path)) continue;
     SCOPED_TRACE(name_of(path));
-    kernels::choose_bf16_path(path);
     body();
     kernels::choose_best_bf16_path();
   }
@@ -345,7 +344,7 @@ TEST(Bf16, AgreesBetweenPathsWithinRounding) {
   AttentionCase c =
       test::rounded_to<BFloat16>(case_of({1, 2, 1, 130, 500, 64, 64}));
   c.mask = test::causal_spec();
-  kernels::choose_bf16_path(Bf16Path::kPortable);
+  ASSERT_TRUE(kernels::choose_bf16_path(Bf16Path::kPortable));
   const auto expected = run<float>(c);
   on_every_path([&] {
     const auto got = run<float>(c);
@@ -482,7 +481,7 @@ TEST(Bf16, IsRefusedForDouble) {
 
 TEST(Bf16, RunsOnEverySimdTargetWithoutItsInstructions) {
   const AttentionCase c = test::rounded_to<BFloat16>(medium());
-  kernels::choose_bf16_path(Bf16Path::kPortable);
+  ASSERT_TRUE(kernels::choose_bf16_path(Bf16Path::kPortable));
   for (const std::string& target : simd_targets()) {
     SCOPED_TRACE(target);
     set_simd_target(target);

@@ -1,0 +1,116 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""In bf16 compute regard is at most twice as wrong as PyTorch's bf16 attention.
+
+The truth is the same attention of the same bf16 numbers in double. Every path
+that the machine has (AMX, VDPBF16PS, float) is held to it.
+"""
+
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+SKIPPED = 77
+# oneDNN's own AMX code dies on some machines that have it.
+os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
+
+try:
+    import torch
+    from safetensors.torch import load_file, save_file
+except ImportError as error:
+    if __name__ == "__main__":
+        print(f"skipped: {error}; this test compares with torch and safetensors")
+        sys.exit(SKIPPED)
+    raise
+
+DRIVER = pathlib.Path(os.environ.get("REGARD_BINARY_DIR", "build")) / "bin" / "bf16_driver"
+attend = torch.nn.functional.scaled_dot_product_attention
+
+
+def run_regard(q, k, v, **options):
+    """The results by the name of their path."""
+    tensors = {"q": q, "k": k, "v": v}
+    metadata = {}
+    for name, value in options.items():
+        if isinstance(value, torch.Tensor):
+            tensors[name] = value
+        else:
+            metadata[name] = str(value)
+    tensors = {name: t.contiguous().clone() for name, t in tensors.items()}
+    with tempfile.TemporaryDirectory() as folder:
+        source, target = (str(pathlib.Path(folder) / name) for name in ("in.safetensors", "out.safetensors"))
+        save_file(tensors, source, metadata=metadata)
+        done = subprocess.run([DRIVER, source, target], capture_output=True, text=True)
+        if done.returncode != 0:
+            raise AssertionError(done.stderr)
+        return load_file(target)
+
+
+def errors(result, truth):
+    """The largest and the root mean square difference."""
+    difference = result.double() - truth
+    return difference.abs().max().item(), difference.square().mean().sqrt().item()
+
+
+class Bf16(unittest.TestCase):
+    def hold(self, batch, heads, kv_heads, q_len, kv_len, d_k, d_v, *, deviation=1.0, causal=False, keep=None, bias=None):
+        generator = torch.Generator().manual_seed(7)
+
+        def normal(*shape):
+            return (torch.randn(shape, generator=generator) * deviation).to(torch.bfloat16)
+
+        q = normal(batch, heads, q_len, d_k)
+        k = normal(batch, kv_heads, kv_len, d_k)
+        v = normal(batch, kv_heads, kv_len, d_v)
+        options = {"is_causal": causal, "enable_gqa": heads != kv_heads}
+        ours = {"causal": "top_left"} if causal else {}
+        mask_of = {torch.bfloat16: None, torch.float64: None}
+        if keep is not None:
+            ours["keep"] = keep
+            mask_of = dict.fromkeys(mask_of, keep)
+        if bias is not None:
+            ours["bias"] = bias.float()
+            mask_of = {dtype: bias.to(dtype) for dtype in mask_of}
+        truth = attend(q.double(), k.double(), v.double(), attn_mask=mask_of[torch.float64], **options)
+        torchs = attend(q, k, v, attn_mask=mask_of[torch.bfloat16], **options)
+        their_max, their_mean = errors(torchs, truth)
+        for path, out in run_regard(q, k, v, **ours).items():
+            with self.subTest(path=path):
+                self.assertEqual(out.dtype, torch.bfloat16)
+                our_max, our_mean = errors(out, truth)
+                self.assertLessEqual(our_max, 2 * their_max)
+                self.assertLessEqual(our_mean, 2 * their_mean)
+
+    def test_plain(self):
+        self.hold(1, 2, 2, 512, 512, 64, 64)
+        self.hold(1, 2, 2, 300, 700, 128, 128)
+
+    def test_causal(self):
+        self.hold(2, 2, 2, 257, 257, 64, 64, causal=True)
+
+    def test_grouped_heads(self):
+        self.hold(1, 6, 2, 100, 300, 64, 64)
+
+    def test_values_of_another_width(self):
+        self.hold(1, 2, 2, 100, 300, 64, 128)
+        self.hold(1, 2, 2, 100, 300, 80, 40)
+
+    def test_scores_far_apart(self):
+        for deviation in (0.1, 3.0, 8.0):
+            self.hold(1, 2, 2, 200, 400, 64, 64, deviation=deviation)
+
+    def test_masks_and_bias(self):
+        generator = torch.Generator().manual_seed(8)
+        keep = torch.rand((1, 2, 150, 310), generator=generator) < 0.3
+        keep[..., 0] = True
+        self.hold(1, 2, 2, 150, 310, 64, 64, keep=keep)
+        # As bf16, because PyTorch wants the type of its queries.
+        bias = torch.randn((1, 2, 150, 310), generator=generator).to(torch.bfloat16)
+        self.hold(1, 2, 2, 150, 310, 64, 64, bias=bias)
+
+
+if __name__ == "__main__":
+    unittest.main()

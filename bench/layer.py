@@ -20,6 +20,7 @@ PARAMETERS = ("in_proj_weight", "in_proj_bias", "out_proj.weight", "out_proj.bia
 DROPOUT = 0.1
 NOISE_ROWS = 64  # whose noise is measured
 NOISE_LIMITS = (0.75, 1.3)  # times what it should be, as in attention forward
+SUM_TOLERANCE = 2e-5
 
 
 @dataclasses.dataclass(frozen=True)
@@ -188,27 +189,38 @@ class Layers:
 
     def _check_dropout(self, name, results):
         """Everybody draws another pattern, so there is no truth to compare with. What is known: the size of the
-        noise, and that out - bias is linear in W_o and in V, which ties backward to the pattern of forward."""
+        noise, and sums that tie backward to the pattern of forward."""
         out = results["out"].double()
         picked = self.truth()["noise rows"]
         difference = (out - self.truth()["out"]).reshape(-1, self.spec.dim)[picked]
         noise = (difference / self.truth()["noise"]).square().mean().sqrt().item()
         if not NOISE_LIMITS[0] < noise < NOISE_LIMITS[1]:
             raise harness.WrongResult(f"{name}: dropout noise is {noise:.2f} times what it should be")
+        self._check_sums(name, results)
+
+    def _check_sums(self, name, results):
+        """Scaling one factor of a product is scaling the other: sums of gradient times value that are equal
+        whatever the pattern is, if backward has the same as forward."""
         e = self.spec.dim
         weight, bias, out_weight, out_bias = (torch_of(p).double() for p in self.parameters.values())
-        d_out, linear = torch_of(self.d_out).double(), out - out_bias
-        true = (d_out * linear).sum()
-        ways = {
-            "out_proj.weight": (results["out_proj.weight"] * out_weight).sum(),
-            "the values' projection": (results["in_proj_weight"] * weight)[2 * e :].sum()
-            + (results["in_proj_bias"] * bias)[2 * e :].sum(),
+        by_weight, by_bias = results["in_proj_weight"] * weight, results["in_proj_bias"] * bias
+        q, k, v = (by_weight[i : i + e].sum() + by_bias[i : i + e].sum() for i in (0, e, 2 * e))
+        by_out = torch_of(self.d_out) * (results["out"] - out_bias)
+        by_input = results["input"] * torch_of(self.input).double()
+        pairs = {
+            "out_proj.weight": ((results["out_proj.weight"] * out_weight).sum(), by_out.sum()),
+            "the values' projection": (v, by_out.sum()),
+            "the queries' and the keys' projection": (q, k),
+            "the input": (by_input.sum(), by_weight.sum()),
         }
-        limit = 1e-5 * (d_out.norm() * linear.norm()).item()
-        for what, sum_of in ways.items():
-            error = abs((sum_of - true).item())
+        # What such a sum of random signs comes to, so that a share of it is a relative error.
+        limit = SUM_TOLERANCE * by_out.norm().item()
+        for what, (one, other) in pairs.items():
+            error = abs((one - other).item())
             if not error <= limit:
                 raise harness.WrongResult(f"{name}: gradient of {what} off by {error:.2e}, allowed {limit:.2e}")
+        true = torch_of(self.d_out).double().sum((0, 1))  # dropout comes before this bias
+        compare(name, "out_proj.bias", results["out_proj.bias"], true, PEER_TOLERANCE[native.FLOAT32])
 
 
 def _truth(case):

@@ -91,16 +91,16 @@ class PlainHead {
     }
     const Real d_p = factor == 0 ? Real{0} : factor * dot(d_out, v, p_.d_v);
     Real d_s = p * (d_p - delta);
-    // forward: score = cap * tanh(score / cap)
-    if (p_.options.softcap > 0) {
-      const Real t = row.score(key) / p_.options.softcap;
-      d_s *= 1 - t * t;
-    }
     if (Real* d_bias = b_.d_bias_row(index_, row.head, row.query)) {
       d_bias[key * p_.bias_key_stride()] += d_s;
     }
     if (!p_.options.alibi_slopes.empty()) {
       sums_.slopes[sum_at(row.head)] -= d_s * row.distance(key);
+    }
+    // forward: cap * tanh(product / cap)
+    if (p_.options.softcap > 0) {
+      const Real t = row.capped_product(key) / p_.options.softcap;
+      d_s *= 1 - t * t;
     }
     add_score(row, key, d_s);
   }

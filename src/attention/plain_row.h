@@ -42,15 +42,25 @@ struct PlainRow {
         std::abs(query + entry.kv_len - entry.q_len - key));
   }
 
-  // The score of one pair, everything but the sink applied.
-  Real score(std::int64_t key) const {
+  // The product of one pair, scaled.
+  Real product(std::int64_t key) const {
     Real score = dot(q(), k(key), p.d_k);
     if (p.options.score == Score::kCosine) {
       const Real norm = std::sqrt(dot(q(), q(), p.d_k)) *
                         std::sqrt(dot(k(key), k(key), p.d_k));
       score = norm == 0 ? Real{0} : score / norm;
     }
-    score *= p.head_scale(head);
+    return score * p.head_scale(head);
+  }
+
+  Real capped_product(std::int64_t key) const {
+    const Real cap = p.options.softcap;
+    return cap > 0 ? cap * std::tanh(product(key) / cap) : product(key);
+  }
+
+  // The score of one pair, everything but the sink applied.
+  Real score(std::int64_t key) const {
+    Real score = capped_product(key);
     if (const Real* bias = p.bias_row(index, head, query)) {
       score += bias[key * p.bias_key_stride()];
       // -inf in the bias hides, whatever the score was.
@@ -58,9 +68,6 @@ struct PlainRow {
     }
     if (!p.options.alibi_slopes.empty()) {
       score -= p.options.alibi_slopes[head] * distance(key);
-    }
-    if (p.options.softcap > 0 && score != kHidden) {
-      score = p.options.softcap * std::tanh(score / p.options.softcap);
     }
     return score;
   }

@@ -320,15 +320,14 @@ class KeyBlockPass {
     (*head_.end_turn)(g);
   }
 
-  // scores -> P, as the values were weighted; d_scores: dP -> dS.
+  // scores -> P, as the values were weighted; d_scores: dP -> dS. With a
+  // softcap that is the gradient of the score before it; the one after it,
+  // which bias and slopes were added to, replaces the cap's derivative.
   HWY_INLINE void differentiate(ScoreBlock& scores, std::int64_t g) {
     const Tag d;
     const AttentionBlock& block = head_.block;
     const bool drop = block.dropout_threshold != 0;
     const Vec keep_scale = hn::Set(d, block.keep_scale);
-    const Vec cap_inverse =
-        hn::Set(d, block.softcap == 0 ? 0 : 1 / (block.softcap * kLog2E));
-    const Vec one = hn::Set(d, 1.0f);
     const Vec hidden = hn::Set(d, -kInfinity);
     const Exp2Base exp2(hn::Zero(d));
     for (int j = 0; j < scores.vecs(0); ++j) {
@@ -337,11 +336,13 @@ class KeyBlockPass {
       const Vec delta = hn::Load(d, head_.deltas + lane);
       float* const s_at = scores.scores() + j * kVecLanes;
       float* const d_at = memory_.d_scores + j * kVecLanes;
+      float* const cap_at = scores.cap_slopes() + j * kVecLanes;
       const auto [from, to] = scores.vec_keys(j);
       for (std::int64_t i = 0; i < scores.keys(); ++i) {
         if (i >= from && i < to) continue;
         hn::Store(hn::Zero(d), d, s_at + i * kGroupRows);
         hn::Store(hn::Zero(d), d, d_at + i * kGroupRows);
+        hn::Store(hn::Zero(d), d, cap_at + i * kGroupRows);
       }
       DropoutDraw draw(block, scores, 0, j);
       for (std::int64_t i = from; i < to; ++i) {
@@ -358,13 +359,14 @@ class KeyBlockPass {
           dp = hn::IfThenZeroElse(dropped, hn::Mul(dp, keep_scale));
         }
         Vec ds = hn::Mul(p, hn::Sub(dp, delta));
-        if (block.softcap != 0) {
-          // d tanh = 1 - tanh^2, and s is cap * tanh.
-          const Vec t = hn::Mul(s, cap_inverse);
-          ds = hn::Mul(ds, hn::NegMulAdd(t, t, one));
-        }
         // Whatever stands in a pair without weight, it has no gradient.
-        ds = hn::IfThenZeroElse(hn::Eq(p, hn::Zero(d)), ds);
+        const auto none = hn::Eq(p, hn::Zero(d));
+        ds = hn::IfThenZeroElse(none, ds);
+        if (block.softcap != 0) {
+          const Vec slope = hn::Load(d, cap_at + i * kGroupRows);
+          hn::Store(ds, d, cap_at + i * kGroupRows);
+          ds = hn::IfThenZeroElse(none, hn::Mul(ds, slope));
+        }
         hn::Store(used, d, s_at + i * kGroupRows);
         hn::Store(ds, d, d_at + i * kGroupRows);
       }
@@ -442,7 +444,13 @@ class KeyBlockPass {
     for (int r = 0; r < scores.row_count(); ++r) {
       to[r] = rows[r].d_bias + scores.first_key();
     }
-    add_transposed(memory_.d_scores, scores.row_count(), scores.keys(), to);
+    add_transposed(added_gradient(scores), scores.row_count(), scores.keys(),
+                   to);
+  }
+
+  // The gradient of what was added to the scores, after the softcap.
+  HWY_INLINE const float* added_gradient(const ScoreBlock& scores) const {
+    return head_.block.softcap != 0 ? scores.cap_slopes() : memory_.d_scores;
   }
 
   // Forward: score += bias of the row - slope * |position - key|.
@@ -457,8 +465,8 @@ class KeyBlockPass {
       const auto [from, to] = scores.vec_keys(j);
       Vec sum = hn::Zero(d), slope = hn::Zero(d);
       for (std::int64_t i = from; i < to; ++i) {
-        const Vec ds =
-            hn::Load(d, memory_.d_scores + i * kGroupRows + j * kVecLanes);
+        const Vec ds = hn::Load(
+            d, added_gradient(scores) + i * kGroupRows + j * kVecLanes);
         const Vec key = hn::Set(d, static_cast<float>(scores.first_key() + i));
         sum = hn::Add(sum, ds);
         slope = hn::MulAdd(ds, hn::Abs(hn::Sub(v_position, key)), slope);

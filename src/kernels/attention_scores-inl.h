@@ -122,6 +122,9 @@ class ScoreBlock {
   // [key][row], from first_key() on, rows kGroupRows apart. Valid within
   // vec_keys; -inf where hidden.
   float* scores() const { return memory_.scores; }
+  // [key][row]: the derivative of the softcap, where there is one. The caller
+  // may write to it.
+  float* cap_slopes() const { return memory_.cap_slopes; }
   // The maximum of each row.
   const float* max() const { return memory_.max; }
   // The keys that some row of a vector, or of a value tile, sees: from
@@ -371,7 +374,7 @@ class ScoreBlock {
     }
   }
 
-  // Bias, ALiBi, softcap and the mask, in this order; then the maxima.
+  // Softcap, bias, ALiBi and the mask, in this order; then the maxima.
   HWY_INLINE void finish_scores(const GroupInfo& info, bool dense) {
     const Tag d;
     const hn::RebindToUnsigned<Tag> du;
@@ -403,6 +406,13 @@ class ScoreBlock {
       for (std::int64_t i = keys.begin; i < keys.end; ++i) {
         float* const s_at = memory_.scores + i * kGroupRows + j * kVecLanes;
         Vec s = hn::Load(d, s_at);
+        if (block_.softcap != 0) {
+          const Vec t = tanh(hn::Mul(s, cap_in));
+          s = hn::Mul(t, cap_out);
+          // d tanh = 1 - tanh^2, for the backward pass
+          hn::Store(hn::NegMulAdd(t, t, hn::Set(d, 1.0f)), d,
+                    memory_.cap_slopes + i * kGroupRows + j * kVecLanes);
+        }
         if (block_.has_bias) {
           const Vec b = bias_tile
                             ? hn::Load(d, memory_.modifier + i * kGroupRows +
@@ -415,10 +425,6 @@ class ScoreBlock {
         const Vec key = hn::Set(d, static_cast<float>(i));
         if (block_.has_alibi) {
           s = hn::NegMulAdd(v_slope, hn::Abs(hn::Sub(v_position, key)), s);
-        }
-        if (block_.softcap != 0) {
-          const Vec capped = hn::Mul(tanh(hn::Mul(s, cap_in)), cap_out);
-          s = hn::IfThenElse(hn::Eq(s, hidden), hidden, capped);
         }
         if (i < all.begin || i >= all.end) {
           const auto seen = hn::And(hn::Le(v_begin, key), hn::Lt(key, v_end));

@@ -15,6 +15,7 @@ struct AttentionScratch {
   float* queries;         // [groups][d_k][kGroupRows]
   float* scores;          // [kKeyBlock][kGroupRows], then weights
   float* modifier;        // [kKeyBlock][kGroupRows], bias
+  float* cap_slopes;      // [kKeyBlock][kGroupRows], derivatives of the softcap
   float* max;             // [kGroupRows]
   float* keys;            // [kKeyBlock][d_k], converted
   float* values;          // [kKeyBlock][value_columns], converted
@@ -41,6 +42,7 @@ struct AttentionScratch {
     queries = take(groups * d_k * kGroupRows);
     scores = take(kKeyBlock * kGroupRows);
     modifier = take(kKeyBlock * kGroupRows);
+    cap_slopes = take(kKeyBlock * kGroupRows);
     max = take(kGroupRows);
     keys = take(kKeyBlock * d_k);
     values = take(kKeyBlock * value_columns);

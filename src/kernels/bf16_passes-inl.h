@@ -248,12 +248,16 @@ class ScoreFinisher {
   }
 
  private:
-  // Bias, ALiBi and softcap, in this order.
+  // Softcap, bias and ALiBi, in this order.
   HWY_INLINE Vec modify(Vec y, const AttentionRow& row, const float* bias,
                         std::int64_t key, int c) const {
     constexpr float kToLog2 = 1.44269504088896340736f;
     const Tag d;
-    const Vec hidden = hn::Set(d, -kInfinity);
+    if (block_.softcap != 0) {
+      const Vec in = hn::Set(d, 0.6931471805599453f / block_.softcap);
+      const Vec out = hn::Set(d, block_.softcap * kToLog2);
+      y = hn::Mul(tanh(hn::Mul(y, in)), out);
+    }
     if (block_.has_bias) {
       const Vec b =
           bias == nullptr ? hn::Set(d, *row.bias) : hn::LoadU(d, bias);
@@ -264,13 +268,6 @@ class ScoreFinisher {
       const Vec keys = hn::Iota(d, static_cast<float>(c));
       y = hn::NegMulAdd(hn::Set(d, row.alibi_slope * kToLog2),
                         hn::Abs(hn::Sub(from, keys)), y);
-    }
-    if (block_.softcap != 0) {
-      const Vec in = hn::Set(d, 0.6931471805599453f / block_.softcap);
-      const Vec out = hn::Set(d, block_.softcap * kToLog2);
-      // What -inf hides stays hidden: the cap would bring it back.
-      y = hn::IfThenElse(hn::Eq(y, hidden), hidden,
-                         hn::Mul(tanh(hn::Mul(y, in)), out));
     }
     return y;
   }

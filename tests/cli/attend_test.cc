@@ -65,8 +65,9 @@ struct Plain {
         score /= std::sqrt(dot(q, i, q, i, b, h) * dot(k, j, k, j, b, h));
       }
       const double plain = cosine ? 1 : 1 / std::sqrt(static_cast<double>(d_k));
-      score = score * (scale == 0 ? plain : scale) + bias(h, i, j);
+      score *= scale == 0 ? plain : scale;
       if (softcap > 0) score = softcap * std::tanh(score / softcap);
+      score += bias(h, i, j);
       sum += row[static_cast<std::size_t>(j)] = std::exp(score);
     }
     for (double& weight : row) weight = sum == 0 ? 0 : weight / sum;

@@ -72,10 +72,14 @@ Real reference_score(const AttentionCase& c, const AttentionCase::Entry& e,
         std::sqrt(order.dot<Real>(q, q)) * std::sqrt(order.dot<Real>(k, k));
     score = lengths == 0 ? Real{0} : score / lengths;
   }
+  if (c.softcap > 0) {
+    const Real cap = static_cast<Real>(c.softcap);
+    score = cap * std::tanh(score / cap);
+  }
   if (c.bias) {
     const double bias = c.bias->values[c.bias->place(b, h, i, j)];
     score += static_cast<Real>(bias);
-    // A hidden pair stays hidden: the cap would bring it back. A NaN stays NaN.
+    // -inf hides, but a NaN stays NaN.
     if (bias < -std::numeric_limits<double>::max() && !std::isnan(score)) {
       return -std::numeric_limits<Real>::infinity();
     }
@@ -84,10 +88,6 @@ Real reference_score(const AttentionCase& c, const AttentionCase::Entry& e,
     const std::int64_t p = i + e.sizes.kv_len - e.sizes.q_len;
     const std::int64_t distance = p < j ? j - p : p - j;
     score -= static_cast<Real>(c.alibi_slopes[h]) * static_cast<Real>(distance);
-  }
-  if (c.softcap > 0) {
-    const Real cap = static_cast<Real>(c.softcap);
-    score = cap * std::tanh(score / cap);
   }
   return score;
 }

@@ -97,6 +97,7 @@ class ReferenceBackward {
     std::int64_t distance = 0;
     const double *q = nullptr, *k = nullptr;
     Real q_norm = 1, k_norm = 1;  // 1 unless the scores are cosines
+    Real tanh = 0;                // of the softcap
     Real similarity = 0, score = 0, weight = 0, factor = 1, d_weight = 0;
   };
 
@@ -137,6 +138,11 @@ class ReferenceBackward {
           none ? Real{0} : pair.similarity / (pair.q_norm * pair.k_norm);
     }
     pair.score = pair.similarity * head_scale(h);
+    if (c_.softcap > 0) {
+      const Real cap = static_cast<Real>(c_.softcap);
+      pair.tanh = std::tanh(pair.score / cap);
+      pair.score = cap * pair.tanh;
+    }
     if (c_.bias) {
       const double bias = c_.bias->values[c_.bias->place(b, h, i, j)];
       pair.score += static_cast<Real>(bias);
@@ -145,10 +151,6 @@ class ReferenceBackward {
     if (!c_.alibi_slopes.empty()) {
       pair.score -= static_cast<Real>(c_.alibi_slopes[h]) *
                     static_cast<Real>(pair.distance);
-    }
-    if (c_.softcap > 0 && pair.score != kNothing) {
-      const Real cap = static_cast<Real>(c_.softcap);
-      pair.score = cap * std::tanh(pair.score / cap);
     }
     if (c_.dropout_rate > 0) {
       pair.factor = reference_drops(c_, b, h, i, j)
@@ -240,10 +242,6 @@ class ReferenceBackward {
     Real d_score = pair.weight * (pair.d_weight - along);
     const Real size = pair.weight * (1 + std::abs(pair.score)) *
                       (std::abs(pair.d_weight) + std::abs(along));
-    if (c_.softcap > 0) {
-      const Real t = pair.score / static_cast<Real>(c_.softcap);
-      d_score *= 1 - t * t;
-    }
     if (c_.bias) {
       add(&Gradients::bias, c_.bias->place(b, h, i, j), d_score, size);
     }
@@ -251,6 +249,8 @@ class ReferenceBackward {
       const Real distance = static_cast<Real>(pair.distance);
       add(&Gradients::alibi_slopes, head, -d_score * distance, size * distance);
     }
+    // What was added, was added after the cap.
+    if (c_.softcap > 0) d_score *= 1 - pair.tanh * pair.tanh;
     if (pair.q_norm == 0 || pair.k_norm == 0) return;
     if (!c_.head_scales.empty()) {
       const Real factor = scale() * pair.similarity;

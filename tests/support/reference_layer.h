@@ -171,6 +171,10 @@ class ReferenceLayer {
       s *= g.scale ? static_cast<Real>(*g.scale)
                    : 1 / std::sqrt(static_cast<Real>(g.head_dim));
     }
+    if (c_.softcap > 0) {
+      const Real cap = static_cast<Real>(c_.softcap);
+      s = cap * std::tanh(s / cap);
+    }
     if (j < c_.kv_len && !c_.bias.empty()) {
       s += static_cast<Real>(
           c_.bias[size(((b * g.heads + h) * c_.q_len + i) * c_.kv_len + j)]);
@@ -179,10 +183,6 @@ class ReferenceLayer {
       const std::int64_t distance = i + c_.kv_len - c_.q_len - j;
       s -= static_cast<Real>(c_.alibi_slopes[size(h)]) *
            static_cast<Real>(distance < 0 ? -distance : distance);
-    }
-    if (c_.softcap > 0) {
-      const Real cap = static_cast<Real>(c_.softcap);
-      s = cap * std::tanh(s / cap);
     }
     return s;
   }

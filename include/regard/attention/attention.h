@@ -63,7 +63,8 @@ struct BasicAttentionOptions {
   TensorView<const Real, 4> bias{};
   // [heads]. Adds -slope * |p - key| where p = query + kv_len - q_len.
   std::span<const Real> alibi_slopes{};
-  // After bias: softcap * tanh(score / softcap). 0: none.
+  // Caps the scaled product before bias and ALiBi are added, as ONNX and
+  // FlashAttention do: softcap * tanh(product / softcap). 0: none.
   Real softcap = 0;
   // [heads]. One more logit in each row's denominator, with no value.
   std::span<const Real> sinks{};
@@ -80,7 +81,7 @@ struct BasicAttentionOptions {
 using AttentionOptions = BasicAttentionOptions<float>;
 using AttentionOptionsF64 = BasicAttentionOptions<double>;
 
-// out = softmax(softcap(scale * q k^T + bias), over the visible keys) v, for
+// out = softmax(softcap(scale * q k^T) + bias, over the visible keys) v, for
 // each batch and head on its own.
 //
 //   q   [batch, heads,    q_len,  d_k]

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "attention/entry_masks.h"
 #include "attention/plain_row.h"
 #include "regard/core/aligned_buffer.h"
 
@@ -32,14 +33,17 @@ void plain_forward(const Problem<T>& p, TensorView<T, 4> out) {
     T* to = out.at(e.batch, row.head, e.q_begin + row.query);
     for (std::int64_t c = 0; c < p.d_v; ++c) to[c] = static_cast<T>(sums[c]);
   };
+  if (p.entries == 0) return;
+  const EntryMasks<T> masks(p);  // refuses before anything is written
   for (std::int64_t index = 0; index < p.entries; ++index) {
     const Entry entry = p.entry(index);
-    const BoundMask mask(p.options.mask, p.mask_sizes(index), p.where);
-    parallel_for(
-        p.options.threads, p.heads * entry.q_len, [&](std::int64_t task) {
-          run_row(
-              {p, mask, entry, index, task / entry.q_len, task % entry.q_len});
-        });
+    masks.with(index, [&](const BoundMask& mask) {
+      parallel_for(p.options.threads, p.heads * entry.q_len,
+                   [&](std::int64_t task) {
+                     run_row({p, mask, entry, index, task / entry.q_len,
+                              task % entry.q_len});
+                   });
+    });
   }
 }
 

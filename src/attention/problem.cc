@@ -78,9 +78,9 @@ Problem<T>::Problem(TensorView<const T, 4> q_view,
   require(q.extent(2) < kMaxLength && k.extent(2) < kMaxLength, where,
           "lengths must be below 2^31; q is ", ShapeText{q.shape()}, ", k is ",
           ShapeText{k.shape()});
-  require(d_k > 0 || q.size() == 0 || k.extent(2) == 0 ||
-              q.extent(0) * q.extent(1) * q.extent(2) == 0,
-          where, "d_k must be positive where there are keys to score; q is ",
+  const std::int64_t rows = q.extent(0) * q.extent(1) * q.extent(2);
+  require(d_k > 0 || rows == 0 || k.extent(2) == 0, where,
+          "d_k must be positive where there are keys to score; q is ",
           ShapeText{q.shape()});
   group = kv_heads == 0 ? 0 : heads / kv_heads;
 

@@ -66,6 +66,8 @@ def compose(tensors, options):
     scores = scale * (q @ k.transpose(-1, -2))
     if "head_scales" in tensors:
         scores = scores * tensors["head_scales"][:, None, None]
+    if "softcap" in options:
+        scores = options["softcap"] * torch.tanh(scores / options["softcap"])
     if "bias" in tensors:
         scores = scores + tensors["bias"]
     q_len, kv_len = scores.shape[-2:]
@@ -73,8 +75,6 @@ def compose(tensors, options):
         position = torch.arange(q_len)[:, None] + kv_len - q_len
         distance = (position - torch.arange(kv_len)[None, :]).abs()
         scores = scores - tensors["alibi_slopes"][:, None, None] * distance
-    if "softcap" in options:
-        scores = options["softcap"] * torch.tanh(scores / options["softcap"])
     keep = visible(tensors, options, q_len, kv_len)
     if keep is not None:
         scores = scores.masked_fill(~keep, -math.inf)

@@ -6,6 +6,10 @@ include(CMakePackageConfigHelpers)
 
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/regard)
 install(TARGETS regard EXPORT regard-targets)
+if(TARGET regard_tasks)
+  set_target_properties(regard_tasks PROPERTIES INSTALL_RPATH "$ORIGIN")
+  install(TARGETS regard_tasks EXPORT regard-targets)
+endif()
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/regard TYPE INCLUDE FILES_MATCHING PATTERN "*.h")
 install(EXPORT regard-targets NAMESPACE regard:: DESTINATION ${package_dir})
 

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "regard/core/threads.h"
+#include "regard/nn/trainable.h"
+#include "regard/nn/transformer.h"
+#include "regard/tensor/tensor_view.h"
+
+namespace regard::nn {
+
+class DecoderState;
+
+// A Transformer made ready to write sentences token by token: a copy of its
+// weights in the order that the products read them. Never changes; all calls on
+// it may run at the same time.
+class TransformerDecoder {
+ public:
+  explicit TransformerDecoder(const Transformer& model);
+  ~TransformerDecoder();
+  TransformerDecoder(TransformerDecoder&&) noexcept;
+  TransformerDecoder& operator=(TransformerDecoder&&) noexcept;
+
+  const TransformerConfig& config() const;
+
+  // Reads the sources and starts `beams` hypotheses for each, which have said
+  // nothing yet: hypothesis s * beams + b belongs to source s. The state
+  // borrows from this decoder. Throws InvalidArgument for a token outside the
+  // vocabulary, an empty or overlong sentence, or beams below 1.
+  DecoderState start(const PackedTokens& sources, std::int64_t beams,
+                     Threads threads = {}) const;
+
+ private:
+  friend class DecoderState;
+  struct Weights;
+  std::unique_ptr<const Weights> weights_;
+};
+
+// The hypotheses of some sources, all equally long, and what they remember:
+// keys and values of the words said so far, and those of the sources, which the
+// hypotheses of a source share.
+class DecoderState {
+ public:
+  ~DecoderState();
+  DecoderState(DecoderState&&) noexcept;
+  DecoderState& operator=(DecoderState&&) noexcept;
+
+  std::int64_t hypotheses() const;
+  std::int64_t length() const;  // how many tokens each has read
+  std::int64_t source_of(std::int64_t hypothesis) const;
+  std::int64_t source_length(std::int64_t source) const;
+
+  // Each hypothesis reads one token. The scores of the next one then stand in
+  // logits(): the same bits as in a pass over the whole sentence.
+  void step(std::span<const std::int32_t> tokens);
+
+  // [hypotheses, target_vocab], until the next step.
+  TensorView<const float, 2> logits() const;
+
+  // The k best next tokens of each hypothesis, best first (of equals, the one
+  // with the smaller number), and their log-probabilities.
+  void best(std::int64_t k, TensorView<std::int32_t, 2> tokens,
+            TensorView<float, 2> log_probabilities) const;
+
+  // Hypothesis i goes on from what parents[i] has read. There may be fewer or
+  // more than before; their sources must not fall, so those of one source stay
+  // together. Logits are not moved.
+  void reorder(std::span<const std::int64_t> parents);
+
+  // Where each hypothesis looked in its source in the last step, in one layer
+  // of the decoder, averaged over the heads: [hypotheses, longest source],
+  // zeros behind a source's end.
+  void cross_attention(std::int64_t layer, TensorView<float, 2> weights) const;
+
+ private:
+  friend class TransformerDecoder;
+  struct Memory;
+  explicit DecoderState(std::unique_ptr<Memory> memory);
+  std::unique_ptr<Memory> memory_;
+};
+
+}  // namespace regard::nn

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "regard/core/threads.h"
+#include "regard/nn/trainable.h"
+#include "regard/tensor/tensor.h"
+
+namespace regard::nn {
+
+// What stands between the two products of a feed-forward block.
+enum class Activation {
+  kRelu,
+  kGelu,      // x Phi(x), by the error function
+  kGeluTanh,  // its approximation by tanh
+  kSwiglu,    // silu(a) b: linear1 makes both, a first
+};
+
+enum class Norm {
+  kLayerNorm,  // weight and bias
+  kRmsNorm,    // weight
+};
+
+// How a token knows its place. Counted from 0 at the start of its sentence.
+enum class Positions {
+  kSinusoidal,  // added: sin and cos of the place / 10000^(2i / model_dim)
+  kLearned,     // added: a row of a table of max_length
+  kRotary,      // queries and keys of self attention turn with the place
+  kNone,
+};
+
+struct TransformerConfig {
+  std::int64_t source_vocab = 0;  // must be given
+  std::int64_t target_vocab = 0;  // must be given
+  std::int64_t model_dim = 512;
+  std::int64_t heads = 8;
+  std::int64_t encoder_layers = 6;
+  std::int64_t decoder_layers = 6;
+  std::int64_t feed_forward_dim = 2048;
+  Activation activation = Activation::kRelu;
+  Norm norm = Norm::kLayerNorm;
+  float norm_epsilon = 1e-5f;
+  bool norm_first = false;  // norms before each block (pre-norm) or after it
+  bool final_norm = true;   // one more after the last layer, as PyTorch has it
+  Positions positions = Positions::kSinusoidal;
+  std::int64_t max_length = 1024;  // of a sentence, for learned positions
+  bool shared_embeddings = false;  // one table for both sides; equal vocabs
+  bool tied_output = false;        // the target table is the output's weight
+  // All in [0, 1).
+  float dropout = 0.0f;  // of embeddings, and of each block before it is added
+  float attention_dropout = 0.0f;   // of the attention weights
+  float activation_dropout = 0.0f;  // inside the feed-forward block
+  float label_smoothing = 0.0f;     // of the loss
+};
+
+// The encoder and decoder of "Attention Is All You Need", from tokens to the
+// scores of the next token. Parameters have the names of torch.nn.Transformer,
+// and around it:
+//
+//   encoder.layers.0.self_attn.in_proj_weight, .linear1.weight,
+//   .norm1.weight... decoder.layers.0.multihead_attn.in_proj_weight...
+//   encoder.norm.weight, decoder.norm.weight      if final_norm
+//   embedding.weight [vocab, model_dim]           if shared_embeddings, else
+//   source_embedding.weight, target_embedding.weight
+//   source_positions.weight, target_positions.weight  if learned
+//   output.weight [target_vocab, model_dim]       if not tied_output
+//
+// Embeddings are multiplied by sqrt(model_dim). The loss is the cross entropy
+// of the next token with label smoothing as PyTorch defines it: the target's
+// share is 1 - s + s / vocab, each other token's s / vocab.
+class Transformer final : public Trainable<TranslationBatch> {
+ public:
+  // Random parameters: weights Xavier-uniform, embeddings normal with variance
+  // 1 / model_dim, biases 0, norms 1. Throws InvalidArgument for a config that
+  // makes no sense.
+  Transformer(const TransformerConfig& config, std::uint64_t seed);
+  // Parameters from elsewhere. Throws InvalidArgument if one is missing, has
+  // another shape or type than float32, or is not one of the model's.
+  Transformer(const TransformerConfig& config, StateDict parameters);
+  ~Transformer() override;
+  Transformer(Transformer&&) noexcept;
+  Transformer& operator=(Transformer&&) noexcept;
+
+  const TransformerConfig& config() const { return config_; }
+  const StateDict& parameters() const { return parameters_; }
+  StateDict& parameters() override { return parameters_; }
+
+  // How many threads a call may use. The bits do not depend on it.
+  void set_threads(Threads threads);
+
+  // Throw InvalidArgument for a token outside its vocabulary, an empty or
+  // overlong sentence, or parts that do not fit together.
+  LossSum loss_and_gradients(const TranslationBatch& batch, std::uint64_t seed,
+                             StateDict& gradients) override;
+  LossSum loss(const TranslationBatch& batch) override;
+
+ private:
+  struct Work;  // memory that one call leaves to the next
+  TransformerConfig config_;
+  StateDict parameters_;
+  std::unique_ptr<Work> work_;
+};
+
+}  // namespace regard::nn

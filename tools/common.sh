@@ -6,7 +6,7 @@
 
 # Packages as Debian and Ubuntu name them.
 packages_build=(cmake ninja-build g++ pkg-config libhwy-dev nlohmann-json3-dev
-  libcli11-dev libfmt-dev)
+  libcli11-dev libfmt-dev libsentencepiece-dev)
 packages_test=(python3 python3-venv binutils libgtest-dev libgmock-dev clang-format-14)
 packages_clang=(clang-14)
 packages_fuzz=(clang-14 libclang-rt-14-dev)

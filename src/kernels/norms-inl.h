@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+// Included once for each SIMD target, hence no #pragma once but this guard.
+#if defined(REGARD_KERNELS_NORMS_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef REGARD_KERNELS_NORMS_INL_H_
+#undef REGARD_KERNELS_NORMS_INL_H_
+#else
+#define REGARD_KERNELS_NORMS_INL_H_
+#endif
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+
+#include "hwy/highway.h"
+#include "kernels/norms.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace regard::kernels {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+// At most 16 lanes, so that the chains are a whole number of vectors.
+using NormTag = hn::CappedTag<float, 16>;
+using NormVec = hn::Vec<NormTag>;
+constexpr std::int64_t kNormLanes =
+    static_cast<std::int64_t>(hn::MaxLanes(NormTag()));
+constexpr int kNormVecs = static_cast<int>(kNormChains / kNormLanes);
+
+// All chains of one sum.
+class NormSum {
+ public:
+  HWY_INLINE NormSum() {
+    for (NormVec& v : sums_) v = hn::Zero(NormTag());
+  }
+  HWY_INLINE NormVec& operator[](int i) { return sums_[i]; }
+
+  HWY_INLINE float total() const {
+    HWY_ALIGN float chain[kNormChains];
+    for (int i = 0; i < kNormVecs; ++i) {
+      hn::StoreU(sums_[i], NormTag(), chain + i * kNormLanes);
+    }
+    for (std::int64_t half = kNormChains / 2; half > 0; half /= 2) {
+      for (std::int64_t i = 0; i < half; ++i) chain[i] += chain[i + half];
+    }
+    return chain[0];
+  }
+
+ private:
+  NormVec sums_[kNormVecs];
+};
+
+// Calls body(index, chain vector, elements that count) for all of a row. A
+// vector that reaches past the end counts fewer elements than it has lanes.
+template <typename Body>
+HWY_INLINE void over_row(std::int64_t dim, const Body& body) {
+  std::int64_t i = 0;
+  for (; i + kNormChains <= dim; i += kNormChains) {
+    for (int v = 0; v < kNormVecs; ++v) {
+      body(i + v * kNormLanes, v, kNormLanes);
+    }
+  }
+  for (int v = 0; i < dim; ++v, i += kNormLanes) {
+    body(i, v, std::min(kNormLanes, dim - i));
+  }
+}
+
+// Elements past the end are zero.
+HWY_INLINE NormVec load_some(const float* from, std::int64_t count) {
+  const NormTag d;
+  if (count == kNormLanes) return hn::LoadU(d, from);
+  HWY_ALIGN float all[kNormLanes] = {};
+  std::copy_n(from, count, all);
+  return hn::Load(d, all);
+}
+
+HWY_INLINE void store_some(NormVec v, float* to, std::int64_t count) {
+  const NormTag d;
+  if (count == kNormLanes) {
+    hn::StoreU(v, d, to);
+    return;
+  }
+  HWY_ALIGN float all[kNormLanes];
+  hn::Store(v, d, all);
+  std::copy_n(all, count, to);
+}
+
+// Zero for the lanes that do not count, whatever they hold.
+HWY_INLINE NormVec only_first(NormVec v, std::int64_t count) {
+  if (count == kNormLanes) return v;
+  const NormTag d;
+  return hn::IfThenElseZero(hn::FirstN(d, static_cast<std::size_t>(count)), v);
+}
+
+HWY_INLINE float mean_of(float sum, std::int64_t dim) {
+  return dim == 0 ? 0.0f : sum / static_cast<float>(dim);
+}
+
+HWY_INLINE void rms_norm_row(const Norm& n, std::int64_t row) {
+  const NormTag d;
+  const float* const x = n.x + row * n.x_stride;
+  float* const y = n.y + row * n.y_stride;
+  NormSum squares;
+  over_row(n.dim, [&](std::int64_t i, int v, std::int64_t count) HWY_ATTR {
+    const NormVec a = load_some(x + i, count);
+    squares[v] = hn::MulAdd(a, a, squares[v]);
+  });
+  const float rstd = 1.0f / std::sqrt(mean_of(squares.total(), n.dim) + n.eps);
+  if (n.rstd != nullptr) n.rstd[row] = rstd;
+  const NormVec factor = hn::Set(d, rstd);
+  over_row(n.dim, [&](std::int64_t i, int, std::int64_t count) HWY_ATTR {
+    NormVec a = hn::Mul(load_some(x + i, count), factor);
+    if (n.gamma != nullptr) a = hn::Mul(a, load_some(n.gamma + i, count));
+    store_some(a, y + i, count);
+  });
+}
+
+HWY_INLINE void layer_norm_row(const Norm& n, std::int64_t row) {
+  const NormTag d;
+  const float* const x = n.x + row * n.x_stride;
+  float* const y = n.y + row * n.y_stride;
+  // 1. The mean.
+  NormSum sum;
+  over_row(n.dim, [&](std::int64_t i, int v, std::int64_t count) HWY_ATTR {
+    sum[v] = hn::Add(sum[v], load_some(x + i, count));
+  });
+  const float mean = mean_of(sum.total(), n.dim);
+  // 2. The variance, from the differences: mean(x^2) - mean^2 would cancel.
+  const NormVec centre = hn::Set(d, mean);
+  NormSum squares;
+  over_row(n.dim, [&](std::int64_t i, int v, std::int64_t count) HWY_ATTR {
+    const NormVec a =
+        only_first(hn::Sub(load_some(x + i, count), centre), count);
+    squares[v] = hn::MulAdd(a, a, squares[v]);
+  });
+  const float rstd = 1.0f / std::sqrt(mean_of(squares.total(), n.dim) + n.eps);
+  if (n.mean != nullptr) n.mean[row] = mean;
+  if (n.rstd != nullptr) n.rstd[row] = rstd;
+  // 3. The row.
+  const NormVec factor = hn::Set(d, rstd);
+  over_row(n.dim, [&](std::int64_t i, int, std::int64_t count) HWY_ATTR {
+    NormVec a = hn::Mul(hn::Sub(load_some(x + i, count), centre), factor);
+    if (n.gamma != nullptr) a = hn::Mul(a, load_some(n.gamma + i, count));
+    if (n.beta != nullptr) a = hn::Add(a, load_some(n.beta + i, count));
+    store_some(a, y + i, count);
+  });
+}
+
+// With h = (x - mean) * rstd, y = h * gamma + beta and g = d_y * gamma:
+//   layer norm  d_x = rstd * (g - mean(g) - h * mean(g * h))
+//   RMS norm    d_x = rstd * (g - h * mean(g * h)), mean = 0
+template <bool kCentred>
+HWY_INLINE void norm_backward_row(const NormBackward& n, std::int64_t row) {
+  const NormTag d;
+  const float* const x = n.x + row * n.x_stride;
+  const float* const d_y = n.d_y + row * n.d_y_stride;
+  float* const d_x = n.d_x + row * n.d_x_stride;
+  const NormVec rstd = hn::Set(d, n.rstd[row]);
+  const NormVec centre = hn::Set(d, kCentred ? n.mean[row] : 0.0f);
+  const auto normed = [&](std::int64_t i, std::int64_t count) HWY_ATTR {
+    NormVec a = load_some(x + i, count);
+    if constexpr (kCentred) a = hn::Sub(a, centre);
+    return hn::Mul(a, rstd);
+  };
+  const auto gradient = [&](std::int64_t i, std::int64_t count) HWY_ATTR {
+    const NormVec g = load_some(d_y + i, count);
+    if (n.gamma == nullptr) return g;
+    return hn::Mul(g, load_some(n.gamma + i, count));
+  };
+  NormSum sum, product;
+  over_row(n.dim, [&](std::int64_t i, int v, std::int64_t count) HWY_ATTR {
+    const NormVec g = gradient(i, count);
+    if constexpr (kCentred) sum[v] = hn::Add(sum[v], g);
+    product[v] = hn::MulAdd(g, only_first(normed(i, count), count), product[v]);
+  });
+  const NormVec mean_g = hn::Set(d, mean_of(sum.total(), n.dim));
+  const NormVec mean_gh = hn::Set(d, mean_of(product.total(), n.dim));
+  over_row(n.dim, [&](std::int64_t i, int, std::int64_t count) HWY_ATTR {
+    NormVec g = gradient(i, count);
+    if constexpr (kCentred) g = hn::Sub(g, mean_g);
+    g = hn::NegMulAdd(normed(i, count), mean_gh, g);
+    store_some(hn::Mul(g, rstd), d_x + i, count);
+  });
+}
+
+// One vector of columns, over all rows.
+HWY_INLINE void norm_parameter_columns(const NormBackward& n, std::int64_t col,
+                                       std::int64_t count, float* d_gamma,
+                                       float* d_beta) {
+  const NormTag d;
+  NormVec gamma = hn::Zero(d), beta = hn::Zero(d);
+  for (std::int64_t begin = 0; begin < n.rows; begin += kNormRowBlock) {
+    const std::int64_t end = std::min(n.rows, begin + kNormRowBlock);
+    NormVec block_gamma = hn::Zero(d), block_beta = hn::Zero(d);
+    for (std::int64_t row = begin; row < end; ++row) {
+      const NormVec g = load_some(n.d_y + row * n.d_y_stride + col, count);
+      NormVec h = load_some(n.x + row * n.x_stride + col, count);
+      if (n.mean != nullptr) h = hn::Sub(h, hn::Set(d, n.mean[row]));
+      h = hn::Mul(h, hn::Set(d, n.rstd[row]));
+      block_gamma = hn::MulAdd(g, h, block_gamma);
+      block_beta = hn::Add(block_beta, g);
+    }
+    gamma = hn::Add(gamma, block_gamma);
+    beta = hn::Add(beta, block_beta);
+  }
+  if (d_gamma != nullptr) store_some(gamma, d_gamma + col, count);
+  if (d_beta != nullptr) store_some(beta, d_beta + col, count);
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace regard::kernels
+HWY_AFTER_NAMESPACE();
+
+#endif  // include guard

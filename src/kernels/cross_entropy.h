@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+
+// Softmax over a row of scores, for the loss and for choosing the next token.
+// Sums run in sixteen chains: element i belongs to chain i % 16, each goes in
+// index order, and the chains are added in index order. So the bits do not
+// depend on the width of the vectors.
+namespace regard::kernels {
+
+struct CrossEntropyRow {
+  double loss = 0;        // with label smoothing
+  double likelihood = 0;  // -log p(target)
+};
+
+// The loss of one row against share(target) = 1 - s + s / n, share(others) =
+// s / n: the sum of -share log p. If `gradient`, scores are overwritten with
+// that of the loss: p - share. n > 0.
+enum class WithGradient { kNo, kYes };
+CrossEntropyRow cross_entropy_row(float* scores, std::int64_t n,
+                                  std::int64_t target, float smoothing,
+                                  WithGradient gradient) noexcept;
+
+// log of the sum of exp(score). n > 0.
+float log_sum_exp_row(const float* scores, std::int64_t n) noexcept;
+
+// The largest score and the first place where it stands. NaN is the largest of
+// all. n > 0.
+struct LargestScore {
+  float score = 0;
+  std::int64_t index = 0;
+};
+LargestScore largest_score(const float* scores, std::int64_t n) noexcept;
+
+}  // namespace regard::kernels

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// Vectors at the end of a row, where fewer elements than lanes are left.
+#if defined(REGARD_KERNELS_VECTOR_ENDS_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef REGARD_KERNELS_VECTOR_ENDS_INL_H_
+#undef REGARD_KERNELS_VECTOR_ENDS_INL_H_
+#else
+#define REGARD_KERNELS_VECTOR_ENDS_INL_H_
+#endif
+
+#include <algorithm>
+#include <cstdint>
+
+#include "hwy/highway.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace regard::kernels {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+// At most 16 lanes, so that sixteen chains are a whole number of vectors.
+using EndTag = hn::CappedTag<float, 16>;
+using EndVec = hn::Vec<EndTag>;
+constexpr std::int64_t kEndLanes =
+    static_cast<std::int64_t>(hn::MaxLanes(EndTag()));
+
+// The first `left` elements, and zeros; all lanes where left is larger.
+HWY_INLINE EndVec load_left(const float* from, std::int64_t left) {
+  const EndTag d;
+  if (HWY_LIKELY(left >= kEndLanes)) return hn::LoadU(d, from);
+  HWY_ALIGN float all[kEndLanes] = {};
+  std::copy_n(from, left, all);
+  return hn::Load(d, all);
+}
+
+HWY_INLINE void store_left(EndVec v, float* to, std::int64_t left) {
+  const EndTag d;
+  if (HWY_LIKELY(left >= kEndLanes)) {
+    hn::StoreU(v, d, to);
+    return;
+  }
+  HWY_ALIGN float all[kEndLanes];
+  hn::Store(v, d, all);
+  std::copy_n(all, left, to);
+}
+
+// Calls body(index, elements left) for each vector of [0, n).
+template <typename Body>
+HWY_INLINE void over_vectors(std::int64_t n, const Body& body) {
+  std::int64_t i = 0;
+  for (; i + kEndLanes <= n; i += kEndLanes) body(i, kEndLanes);
+  if (i < n) body(i, n - i);
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace regard::kernels
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target guard

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+
+#include "regard/core/threads.h"
+#include "regard/nn/trainable.h"
+#include "regard/tensor/tensor.h"
+#include "regard/train/adam.h"
+#include "regard/train/schedule.h"
+
+namespace regard::train {
+
+// A model and the examples that it learns from, as the loop sees them: examples
+// are numbers, and how long each is.
+class Lesson {
+ public:
+  virtual ~Lesson() = default;
+
+  virtual StateDict& parameters() = 0;
+  // One for each training example; what a batch's budget is counted in.
+  virtual std::span<const std::int64_t> lengths() const = 0;
+  // As nn::Trainable: adds the gradients of the summed loss.
+  virtual nn::LossSum loss_and_gradients(std::span<const std::int64_t> examples,
+                                         std::uint64_t seed,
+                                         StateDict& gradients) = 0;
+  // The loss over the examples that are held out; 0 tokens where there are
+  // none.
+  virtual nn::LossSum validate() = 0;
+};
+
+struct TrainingOptions {
+  std::uint64_t seed = 1;
+  std::int64_t max_updates = 0;  // 0 means no limit; one of the two must be set
+  std::int64_t max_epochs = 0;
+  std::int64_t batch_tokens = 4096;  // at most, at once
+  std::int64_t accumulate = 1;       // batches an update
+  AdamOptions adam;
+  Schedule schedule;
+  double clip = 0;  // the largest norm of a gradient; 0 leaves it alone
+  // A milestone is a validation and, where weights are averaged, a copy of
+  // them. Every so many updates; 0 means after each epoch.
+  std::int64_t milestone = 0;
+  std::int64_t patience = 0;  // milestones without a better loss; 0: no end
+  std::int64_t average = 1;   // the result is the mean of so many milestones
+  double checkpoint_seconds = 300;  // 0 saves after each update
+  Threads threads = {};
+  // What else the result depends on: data, model, tokenizer. A checkpoint only
+  // goes on under the same text.
+  std::string fingerprint;
+};
+
+struct UpdateReport {
+  std::int64_t update = 0;  // from 1
+  std::int64_t epoch = 0;   // from 1
+  double loss = 0;          // a token, with smoothing
+  double likelihood = 0;    // a token: -log p
+  double gradient_norm = 0;
+  double rate = 0;
+  std::int64_t tokens = 0;
+  double seconds = 0;  // that this update took
+};
+
+struct MilestoneReport {
+  std::int64_t update = 0;
+  std::int64_t epoch = 0;
+  double likelihood = 0;  // a held-out token: -log p; NaN without any
+  bool best = false;
+};
+
+// Whoever watches. The loop itself prints nothing.
+class Observer {
+ public:
+  virtual ~Observer() = default;
+  virtual void on_start(std::int64_t /*updates done*/) {}
+  virtual void on_update(const UpdateReport&) {}
+  virtual void on_milestone(const MilestoneReport&) {}
+  // Asked after every update: true saves and ends, to go on later.
+  virtual bool wants_to_stop() { return false; }
+};
+
+enum class Ending { kUpdates, kEpochs, kPatience, kStopped };
+
+struct TrainingResult {
+  Ending ending = Ending::kStopped;
+  std::int64_t updates = 0;
+  std::int64_t averaged = 1;
+  StateDict weights;  // the mean of the last milestones
+};
+
+enum class Start { kNew, kResume };
+
+// Learns until a limit, the end of patience, or a wish to stop. In `folder`,
+// which is made where it is not there:
+//
+//   checkpoint.safetensors   all that is needed to go on; replaced in one step
+//   milestone-*.safetensors  the last weights to average
+//   log.jsonl                a line of JSON an update and a milestone
+//
+// The weights are a function of the lesson and the options. Threads, stops,
+// crashes and resumes change no bit. kResume without a checkpoint starts anew;
+// kNew refuses a folder that has one. Throws InvalidArgument for options that
+// make no sense, ParseError for a broken checkpoint, IoError where the disk
+// refuses (the last checkpoint stays), and InvalidArgument where the loss is
+// not finite.
+TrainingResult train(Lesson& lesson, const TrainingOptions& options,
+                     const std::filesystem::path& folder, Start start,
+                     Observer& observer);
+
+}  // namespace regard::train

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "regard/tensor/tensor.h"
+#include "regard/train/adam.h"
+
+namespace regard::train {
+
+// Where a run stands. All of it is in a checkpoint.
+struct Position {
+  std::int64_t update = 0;  // done
+  std::int64_t epoch = 0;   // of the next batch, from 0
+  std::int64_t batch = 0;   // the next one of its epoch
+  double best = std::numeric_limits<double>::infinity();  // validation loss
+  std::int64_t worse = 0;  // milestones since the best
+};
+
+std::filesystem::path checkpoint_path(const std::filesystem::path& folder);
+
+// Replaces the checkpoint in one step.
+void save_checkpoint(const std::filesystem::path& folder,
+                     const Position& position, const StateDict& parameters,
+                     const Adam& adam, const std::string& fingerprint);
+
+// Puts everything back. Throws ParseError for a file that is broken, and
+// InvalidArgument for one of another model or other settings; then nothing has
+// changed.
+Position load_checkpoint(const std::filesystem::path& folder,
+                         const std::string& fingerprint, StateDict& parameters,
+                         Adam& adam);
+
+// The weights at milestones, by update.
+void save_milestone(const std::filesystem::path& folder, std::int64_t update,
+                    const StateDict& parameters);
+std::vector<std::int64_t> list_milestones(const std::filesystem::path& folder);
+void remove_milestone(const std::filesystem::path& folder, std::int64_t update);
+// The mean of some, in double, in order of the updates.
+StateDict average_milestones(const std::filesystem::path& folder,
+                             const std::vector<std::int64_t>& updates);
+
+}  // namespace regard::train

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "regard/train/log.h"
+
+#include <cerrno>
+#include <cmath>
+#include <iterator>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <system_error>
+
+#include "io/atomic_file.h"
+#include "regard/core/error.h"
+
+namespace regard::train {
+namespace {
+
+using nlohmann::json;
+
+// JSON has no NaN.
+json number(double value) {
+  return std::isfinite(value) ? json(value) : json(nullptr);
+}
+
+double number_of(const json& line, const char* key) {
+  const json& value = line.at(key);
+  return value.is_null() ? std::numeric_limits<double>::quiet_NaN()
+                         : value.get<double>();
+}
+
+std::string text_of(const std::filesystem::path& path) {
+  std::ifstream in(path, std::ios::binary);
+  std::string text{std::istreambuf_iterator<char>(in), {}};
+  if (!in.is_open() || in.bad()) {
+    throw_io_error("read_log", "cannot read '", path.string(), "'");
+  }
+  return text;
+}
+
+// Calls visit(line, parsed) for each whole line.
+template <typename Visit>
+void for_each_line(const std::filesystem::path& path, const Visit& visit) {
+  const std::string text = text_of(path);
+  std::size_t begin = 0;
+  std::int64_t count = 0;
+  for (std::size_t end = text.find('\n'); end != std::string::npos;
+       end = text.find('\n', begin)) {
+    const std::string line = text.substr(begin, end - begin);
+    begin = end + 1;
+    ++count;
+    try {
+      visit(line, json::parse(line));
+    } catch (const json::exception&) {
+      throw_parse_error("read_log", "line ", count, " of '", path.string(),
+                        "' is not one of a training's log");
+    }
+  }
+}
+
+}  // namespace
+
+RunHistory read_log(const std::filesystem::path& path) {
+  RunHistory history;
+  for_each_line(path, [&history](const std::string&, const json& line) {
+    if (line.contains("loss")) {
+      UpdateReport report;
+      report.update = line.at("update").get<std::int64_t>();
+      report.epoch = line.at("epoch").get<std::int64_t>();
+      report.loss = number_of(line, "loss");
+      report.likelihood = number_of(line, "nll");
+      report.gradient_norm = number_of(line, "gradient_norm");
+      report.rate = number_of(line, "rate");
+      report.tokens = line.at("tokens").get<std::int64_t>();
+      report.seconds = number_of(line, "seconds");
+      history.updates.push_back(report);
+    } else {
+      MilestoneReport report;
+      report.update = line.at("update").get<std::int64_t>();
+      report.epoch = line.at("epoch").get<std::int64_t>();
+      report.likelihood = number_of(line, "valid_nll");
+      report.best = line.at("best").get<bool>();
+      history.milestones.push_back(report);
+    }
+  });
+  return history;
+}
+
+Log::Log(const std::filesystem::path& path, std::int64_t keep_updates)
+    : path_(path) {
+  std::string kept;
+  if (std::filesystem::exists(path) && keep_updates > 0) {
+    for_each_line(path, [&kept, keep_updates](const std::string& line,
+                                              const json& parsed) {
+      if (parsed.at("update").get<std::int64_t>() <= keep_updates) {
+        kept += line + '\n';
+      }
+    });
+  }
+  io::AtomicFile file(path, "Log");
+  file.write(kept);
+  file.commit();
+  out_.open(path, std::ios::binary | std::ios::app);
+  if (!out_) throw_io_error("Log", "cannot write '", path.string(), "'");
+}
+
+void Log::write(const UpdateReport& report) {
+  append(json{{"update", report.update},
+              {"epoch", report.epoch},
+              {"loss", number(report.loss)},
+              {"nll", number(report.likelihood)},
+              {"gradient_norm", number(report.gradient_norm)},
+              {"rate", number(report.rate)},
+              {"tokens", report.tokens},
+              {"seconds", number(report.seconds)}}
+             .dump());
+}
+
+void Log::write(const MilestoneReport& report) {
+  append(json{{"update", report.update},
+              {"epoch", report.epoch},
+              {"valid_nll", number(report.likelihood)},
+              {"best", report.best}}
+             .dump());
+}
+
+void Log::append(const std::string& line) {
+  errno = 0;
+  out_ << line << '\n' << std::flush;
+  if (!out_) {
+    throw_io_error("Log", "cannot write '", path_.string(), "': ",
+                   std::generic_category().message(errno == 0 ? EIO : errno));
+  }
+}
+
+}  // namespace regard::train

@@ -33,7 +33,7 @@ struct KVCacheOptions {
   std::int64_t d_k = 0;
   std::int64_t d_v = 0;  // 0 means d_k
 
-  // kContiguous: tokens a sequence has room for before it grows.
+  // kContiguous: tokens a sequence gets room for with its first one.
   std::int64_t reserve = 0;
 
   // kRing: a query at position p sees the keys (p - window, p], and the first

@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Attention on torch tensors: the functions that people call."""
+
+from typing import List, Optional, Tuple, Union
+
+import torch
+from torch import Tensor
+
+from .._core import Mask
+from .._core import attention as _forward
+from . import _ops
+
+_CAUSAL_TOP_LEFT = '[["causal", "top_left"]]'
+_KEEP = '[["keep", {"tensor": 0}]]'
+_TENSOR_TYPES = (Tensor, torch.nn.Parameter)
+
+
+def _is_plain(*tensors: Optional[Tensor]) -> bool:
+    """Whether our code may be called directly, past PyTorch's dispatcher.
+
+    That saves several times the work of a small call. It is allowed where
+    nobody else wants to know: no gradient, no tracing, no transform, no subclass.
+    """
+    if torch.compiler.is_compiling():
+        return False
+    if (torch._C._len_torch_dispatch_stack() > 0
+            or torch._C._functorch.peek_interpreter_stack() is not None
+            or torch._C._get_tracing_state() is not None):
+        return False
+    grad = torch.is_grad_enabled()
+    for t in tensors:
+        if t is None:
+            continue
+        if type(t) not in _TENSOR_TYPES or not t.is_cpu or (grad and t.requires_grad):
+            return False
+    return True
+
+
+def _draw_seed() -> Tensor:
+    """A seed from torch's generator: torch.manual_seed makes it come again."""
+    return torch.randint(torch.iinfo(torch.int64).max, (), dtype=torch.int64)
+
+
+def _attend(q, k, v, mask: str, mask_tensors: List[Tensor], bias=None, head_scales=None,
+            alibi=None, sinks=None, q_offsets=None, kv_offsets=None, scale=None, score="dot",
+            softcap=0.0, dropout=0.0, seed=None, compute="float32", return_lse=False):
+    """4-D attention, directly where that is allowed, else as an operator."""
+    if _is_plain(q, k, v, bias, head_scales, alibi, sinks, *mask_tensors):
+        return _forward(
+            q, k, v, out=_ops.empty_out(q, v), return_lse=return_lse, compute=compute,
+            **_ops.keywords(mask, mask_tensors, bias, head_scales, alibi, sinks, q_offsets,
+                            kv_offsets, scale, score, softcap, dropout, seed))
+    out, lse = _ops.attention(
+        q, k, v, mask, mask_tensors, bias, head_scales, alibi, sinks, q_offsets, kv_offsets,
+        scale, score, softcap, dropout, seed, compute)
+    return (out, lse) if return_lse else out
+
+
+def _refuse(text: str):
+    raise ValueError(f"scaled_dot_product_attention: {text}")
+
+
+def _broadcast_heads(query, key, value, enable_gqa):
+    """Makes q, k and v fit as PyTorch's products would: batch and heads of 1 are repeated."""
+    lead = torch.broadcast_shapes(query.shape[:-3], key.shape[:-3], value.shape[:-3])
+    heads, kv_heads = query.shape[-3], max(key.shape[-3], value.shape[-3])
+    if not enable_gqa and heads != kv_heads:
+        if heads == 1:
+            heads = kv_heads
+        elif kv_heads != 1:
+            _refuse("without enable_gqa, query and key must have the same heads; "
+                    f"query is {list(query.shape)}, key is {list(key.shape)}")
+    query = query.expand(*lead, heads, *query.shape[-2:])
+    key = key.expand(*lead, kv_heads, *key.shape[-2:])
+    value = value.expand(*lead, kv_heads, *value.shape[-2:])
+    return query, key, value
+
+
+def _four_dims(query, key, value, attn_mask):
+    """[batch, heads, len, dim] of each, from 2-D to N-D; the mask to go with them."""
+    dims = query.dim()
+    if dims < 2 or key.dim() != dims or value.dim() != dims:
+        _refuse("query, key and value must have the same number of dimensions, at least 2; "
+                f"query is {list(query.shape)}, key is {list(key.shape)}, "
+                f"value is {list(value.shape)}")
+    if attn_mask is not None and attn_mask.dim() > max(dims, 2):
+        _refuse("attn_mask must not have more dimensions than query; "
+                f"it is {list(attn_mask.shape)}, query is {list(query.shape)}")
+    if dims == 2:
+        return query[None, None], key[None, None], value[None, None], attn_mask
+    if dims == 3:
+        if attn_mask is not None and attn_mask.dim() == 3:
+            attn_mask = attn_mask.unsqueeze(1)
+        return query.unsqueeze(1), key.unsqueeze(1), value.unsqueeze(1), attn_mask
+    return query, key, value, attn_mask
+
+
+def _flatten_batch(query, key, value, attn_mask):
+    """One batch dimension of several."""
+    lead = query.shape[:-3]
+    if attn_mask is not None and attn_mask.dim() > 3:
+        if all(extent == 1 for extent in attn_mask.shape[:-3]):
+            attn_mask = attn_mask.reshape(1, *attn_mask.shape[-3:])
+        else:
+            attn_mask = attn_mask.expand(*lead, *attn_mask.shape[-3:]).flatten(0, -4)
+    return query.flatten(0, -4), key.flatten(0, -4), value.flatten(0, -4), attn_mask
+
+
+def scaled_dot_product_attention(
+    query: Tensor, key: Tensor, value: Tensor, attn_mask: Optional[Tensor] = None,
+    dropout_p: float = 0.0, is_causal: bool = False, scale: Optional[float] = None,
+    enable_gqa: bool = False,
+) -> Tensor:
+    """`torch.nn.functional.scaled_dot_product_attention`, by regard."""
+    mask, mask_tensors, bias = _CAUSAL_TOP_LEFT if is_causal else _ops.NO_MASK, [], None
+    if (attn_mask is None and dropout_p == 0.0 and query.dim() == 4
+            and query.shape[:2] == key.shape[:2] == value.shape[:2]):
+        return _attend(query, key, value, mask, mask_tensors, scale=scale)
+
+    if is_causal and attn_mask is not None:
+        _refuse("attn_mask and is_causal may not be given together")
+    if not 0.0 <= dropout_p <= 1.0:
+        _refuse(f"dropout_p must be in [0, 1]; it is {dropout_p}")
+    shape = query.shape
+    query, key, value, attn_mask = _four_dims(query, key, value, attn_mask)
+    query, key, value = _broadcast_heads(query, key, value, enable_gqa)
+    lead = query.shape[:-2]
+    if query.dim() > 4:
+        query, key, value, attn_mask = _flatten_batch(query, key, value, attn_mask)
+    if attn_mask is not None:
+        if attn_mask.dtype is torch.bool:
+            mask, mask_tensors = _KEEP, [attn_mask]
+        elif attn_mask.is_floating_point():
+            bias = attn_mask.to(_ops.real_dtype(query.dtype))
+            while bias.dim() < 4:
+                bias = bias.unsqueeze(0)
+        else:
+            raise TypeError("scaled_dot_product_attention: attn_mask must be bool or a float type; "
+                            f"it is {attn_mask.dtype}")
+    drops_all = dropout_p == 1.0
+    dropout = 0.0 if drops_all else dropout_p
+    seed = _draw_seed() if dropout > 0.0 else None
+    out = _attend(query, key, value, mask, mask_tensors, bias, scale=scale, dropout=dropout,
+                  seed=seed)
+    if drops_all:
+        out = out * 0.0
+    if len(shape) == 4:
+        return out
+    if len(shape) < 4:
+        return out.squeeze(1) if len(shape) == 3 else out[0, 0]
+    return out.reshape(*lead, *out.shape[-2:])

@@ -1,0 +1,189 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The operators regard::attention and regard::attention_backward.
+
+Everything that PyTorch must know of our attention: its schema, how it is
+differentiated, what shapes it gives (for compile and export), and how it is
+mapped over a batch. The functions that people call are elsewhere.
+
+A mask crosses the border of an operator as a text, with its arrays as tensors
+beside it: `[["causal", "top_left"], ["keep", {"tensor": 0}]]`.
+"""
+
+import functools
+import json
+from typing import List, Optional, Tuple
+
+import torch
+from torch import Tensor
+
+from .. import mask as masks
+from .._core import Mask
+from .._core import attention as _forward
+from .._core import attention_backward as _backward
+
+NO_MASK = ""
+
+
+def describe_mask(mask: Optional[Mask]) -> Tuple[str, List[Tensor]]:
+    """The text and the tensors of a mask."""
+    if mask is None or not mask.parts:
+        return NO_MASK, []
+    tensors: List[Tensor] = []
+
+    def argument(value):
+        if value is None or isinstance(value, (int, str)):
+            return value
+        tensors.append(torch.as_tensor(value))
+        return {"tensor": len(tensors) - 1}
+
+    text = json.dumps([[name, *map(argument, values)] for name, *values in mask.parts])
+    return text, tensors
+
+
+@functools.lru_cache(maxsize=256)
+def _parse(text: str):
+    return json.loads(text)
+
+
+@functools.lru_cache(maxsize=256)
+def _constant_mask(text: str) -> Mask:
+    return _build(text, ())
+
+
+def _build(text: str, tensors) -> Mask:
+    def argument(value):
+        return tensors[value["tensor"]] if isinstance(value, dict) else value
+
+    mask = Mask()
+    for name, *values in _parse(text):
+        mask = mask & getattr(masks, name)(*map(argument, values))
+    return mask
+
+
+def build_mask(text: str, tensors) -> Optional[Mask]:
+    """The inverse of describe_mask."""
+    if text == NO_MASK:
+        return None
+    return _build(text, tensors) if tensors else _constant_mask(text)
+
+
+def real_dtype(dtype: torch.dtype) -> torch.dtype:
+    """What biases and log-sum-exps of such elements are: what we compute in."""
+    return torch.float64 if dtype is torch.float64 else torch.float32
+
+
+def empty_out(q: Tensor, v: Tensor) -> Tensor:
+    """The memory for an output, in the order of q's: [batch, len, heads, dim] stays so."""
+    if q.shape[-1] == v.shape[-1]:
+        return torch.empty_like(q)
+    return torch.empty_like(q[..., :1].expand(*q.shape[:-1], v.shape[-1]))
+
+
+def keywords(mask, mask_tensors, bias, head_scales, alibi, sinks, q_offsets, kv_offsets,
+              scale, score, softcap, dropout, seed):
+    return {
+        "mask": build_mask(mask, mask_tensors),
+        "bias": bias,
+        "head_scales": head_scales,
+        "alibi": alibi,
+        "sinks": sinks,
+        "sequences": None if q_offsets is None else (q_offsets, kv_offsets),
+        "scale": scale,
+        "score": score,
+        "softcap": softcap,
+        "dropout": dropout,
+        "seed": None if seed is None else int(seed),
+        "threads": torch.get_num_threads(),
+    }
+
+
+@torch.library.custom_op("regard::attention", mutates_args=(), device_types="cpu")
+def attention(
+    q: Tensor, k: Tensor, v: Tensor, mask: str, mask_tensors: List[Tensor],
+    bias: Optional[Tensor], head_scales: Optional[Tensor],
+    alibi: Optional[Tensor], sinks: Optional[Tensor],
+    q_offsets: Optional[Tensor], kv_offsets: Optional[Tensor],
+    scale: Optional[float], score: str, softcap: float,
+    dropout: float, seed: Optional[Tensor], compute: str,
+) -> Tuple[Tensor, Tensor]:
+    out = empty_out(q, v)
+    _, lse = _forward(
+        q, k, v, out=out, return_lse=True, compute=compute,
+        **keywords(mask, mask_tensors, bias, head_scales, alibi, sinks, q_offsets, kv_offsets,
+                    scale, score, softcap, dropout, seed))
+    return out, lse
+
+
+@attention.register_fake
+def _(q, k, v, mask, mask_tensors, bias, head_scales, alibi, sinks,
+      q_offsets, kv_offsets, scale, score, softcap, dropout,
+      seed, compute):
+    return empty_out(q, v), q.new_empty(q.shape[:-1], dtype=real_dtype(q.dtype))
+
+
+# The inputs that can have a gradient, in the order of the schema.
+_DIFFERENTIABLE = ("q", "k", "v", "bias", "head_scales", "alibi", "sinks")
+
+
+@torch.library.custom_op("regard::attention_backward", mutates_args=(), device_types="cpu")
+def attention_backward(
+    d_out: Tensor, d_lse: Optional[Tensor], out: Tensor, lse: Tensor, wanted: str,
+    q: Tensor, k: Tensor, v: Tensor, mask: str, mask_tensors: List[Tensor],
+    bias: Optional[Tensor], head_scales: Optional[Tensor],
+    alibi: Optional[Tensor], sinks: Optional[Tensor],
+    q_offsets: Optional[Tensor], kv_offsets: Optional[Tensor],
+    scale: Optional[float], score: str, softcap: float,
+    dropout: float, seed: Optional[Tensor],
+) -> List[Tensor]:
+    names = wanted.split()
+    gradients = _backward(
+        d_out, q, k, v, out, lse, d_lse=d_lse, wanted=names,
+        **keywords(mask, mask_tensors, bias, head_scales, alibi, sinks, q_offsets, kv_offsets,
+                    scale, score, softcap, dropout, seed))
+    return [getattr(gradients, name) for name in names]
+
+
+@attention_backward.register_fake
+def _(d_out, d_lse, out, lse, wanted, q, k, v, mask, mask_tensors, bias, head_scales,
+      alibi, sinks, q_offsets, kv_offsets, scale, score,
+      softcap, dropout, seed):
+    inputs = {"q": q, "k": k, "v": v, "bias": bias, "head_scales": head_scales,
+              "alibi": alibi, "sinks": sinks}
+    return [inputs[name].new_empty(inputs[name].shape) for name in wanted.split()]
+
+
+def _setup_context(ctx, inputs, output):
+    (q, k, v, mask, mask_tensors, bias, head_scales, alibi, sinks, q_offsets, kv_offsets,
+     scale, score, softcap, dropout, seed, compute) = inputs
+    out, lse = output
+    if compute != "float32" and any(t is not None and t.requires_grad for t in (q, k, v, bias)):
+        raise ValueError("regard::attention: the gradient is that of compute='float32'; "
+                         f"it is '{compute}'")
+    ctx.save_for_backward(q, k, v, bias, head_scales, alibi, sinks, q_offsets, kv_offsets, seed,
+                          out, lse, *mask_tensors)
+    ctx.constants = (mask, scale, score, softcap, dropout)
+    ctx.set_materialize_grads(False)
+
+
+def _differentiate(ctx, d_out, d_lse):
+    (q, k, v, bias, head_scales, alibi, sinks, q_offsets, kv_offsets, seed, out, lse,
+     *mask_tensors) = ctx.saved_tensors
+    mask, scale, score, softcap, dropout = ctx.constants
+    needed = dict(zip(
+        ("q", "k", "v", "mask", "mask_tensors", "bias", "head_scales", "alibi", "sinks"),
+        ctx.needs_input_grad))
+    wanted = [name for name in _DIFFERENTIABLE if needed[name]]
+    gradients = {}
+    if wanted and not (d_out is None and d_lse is None):
+        if d_out is None:
+            d_out = torch.zeros_like(out)
+        values = attention_backward(
+            d_out, d_lse, out, lse, " ".join(wanted), q, k, v, mask, mask_tensors, bias,
+            head_scales, alibi, sinks, q_offsets, kv_offsets, scale, score, softcap, dropout, seed)
+        gradients = dict(zip(wanted, values))
+    get = gradients.get
+    return (get("q"), get("k"), get("v"), None, [None] * len(mask_tensors), get("bias"),
+            get("head_scales"), get("alibi"), get("sinks"), *[None] * 8)
+
+
+attention.register_autograd(_differentiate, setup_context=_setup_context)

@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+namespace regard::python {
+
+// One file each.
+void bind_attention(nanobind::module_& m);
+void bind_mask(nanobind::module_& m);
+
+}  // namespace regard::python

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "regard/mask/mask.h"
+
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+
+#include <string>
+
+#include "bind.h"
+#include "options.h"
+
+namespace regard::python {
+namespace {
+
+MaskObject make(Mask mask, nb::tuple part) {
+  return {std::move(mask), nb::make_tuple(std::move(part)), {}};
+}
+
+// "bottom_right", "top_left", or the key at which the first query stands.
+mask::Alignment to_alignment(nb::handle given, const char* where) {
+  if (PyLong_Check(given.ptr())) {
+    return mask::at_offset(nb::cast<std::int64_t>(given));
+  }
+  std::string word;
+  if (!nb::try_cast(given, word)) {
+    throw_type_error(where,
+                     "align must be 'bottom_right', 'top_left' or the key at "
+                     "which the first query stands; got ",
+                     Py_TYPE(given.ptr())->tp_name);
+  }
+  require(word == "bottom_right" || word == "top_left", where,
+          "align must be 'bottom_right', 'top_left' or the key at which the "
+          "first query stands; got '",
+          word, "'");
+  return word == "top_left" ? mask::kTopLeft : mask::kBottomRight;
+}
+
+MaskObject causal(nb::object align) {
+  return make(mask::causal(to_alignment(align, "mask::causal")),
+              nb::make_tuple("causal", align));
+}
+
+MaskObject window(std::optional<std::int64_t> left,
+                  std::optional<std::int64_t> right, nb::object align) {
+  return make(mask::window(left.value_or(-1), right.value_or(-1),
+                           to_alignment(align, "mask::window")),
+              nb::make_tuple("window", left, right, align));
+}
+
+MaskObject prefix(std::int64_t n, nb::object align) {
+  return make(mask::prefix(n, to_alignment(align, "mask::prefix")),
+              nb::make_tuple("prefix", n, align));
+}
+
+// A copy of a list of integers, and its values.
+template <typename Int>
+struct Integers {
+  nb::object object;
+  Array array;
+  std::span<const Int> values{};
+
+  Integers(nb::handle given, const char* where, const char* name)
+      : object(numpy("array")(given)) {
+    // An empty list has no type of its own.
+    const nb::str kind(nb::object(object.attr("dtype").attr("kind")));
+    if (*kind.c_str() != 'i' && *kind.c_str() != 'u' && nb::len(object) > 0) {
+      throw_type_error(where, name, " must be integers; got ",
+                       nb::str(object.attr("dtype")).c_str());
+    }
+    object =
+        object.attr("astype")(std::string(to_string(dtype_of<Int>())).c_str());
+    array = Array(object, where, name);
+    require(array.rank() == 1, where, name, " must have one dimension; got ",
+            to_string(array.shape()));
+    values = {static_cast<const Int*>(array.data()),
+              static_cast<std::size_t>(array.size())};
+  }
+};
+
+MaskObject lengths(nb::object keys, nb::object queries) {
+  const Integers<std::int64_t> kv(keys, "mask::lengths", "lengths");
+  if (queries.is_none()) {
+    return make(mask::lengths(kv.values),
+                nb::make_tuple("lengths", kv.object, nb::none()));
+  }
+  const Integers<std::int64_t> q(queries, "mask::lengths", "queries");
+  return make(mask::lengths(kv.values, q.values),
+              nb::make_tuple("lengths", kv.object, q.object));
+}
+
+MaskObject documents(nb::object ids, nb::object keys) {
+  const Integers<std::int32_t> q(ids, "mask::documents", "ids");
+  if (keys.is_none()) {
+    return make(mask::documents(q.values),
+                nb::make_tuple("documents", q.object, nb::none()));
+  }
+  const Integers<std::int32_t> kv(keys, "mask::documents", "keys");
+  return make(mask::documents(q.values, kv.values),
+              nb::make_tuple("documents", q.object, kv.object));
+}
+
+MaskObject dense(nb::object pairs, const char* name, const char* where,
+                 Mask (*part)(TensorView<const bool, 4>)) {
+  // Checked here, because Array takes other types too.
+  auto array = std::make_shared<Array>(pairs, where, "pairs");
+  if (array->dtype() != DType::kBool) {
+    throw_type_error(where, "pairs must be bool; they are ",
+                     to_string(array->dtype()));
+  }
+  array->fold_repeated_keys();
+  if (!array->rows_are_contiguous()) {
+    *array = input_array(pairs, where, "pairs");
+  }
+  require(array->rank() <= 4, where,
+          "pairs must have at most 4 dimensions; got ",
+          to_string(array->shape()));
+  MaskObject object =
+      make(part(array->view<const bool, 4>()), nb::make_tuple(name, pairs));
+  object.borrowed = {std::move(array)};
+  return object;
+}
+
+MaskObject keep(nb::object pairs) {
+  return dense(std::move(pairs), "keep", "mask::keep", &mask::keep);
+}
+
+MaskObject drop(nb::object pairs) {
+  return dense(std::move(pairs), "drop", "mask::drop", &mask::drop);
+}
+
+MaskObject join(const MaskObject& a, const MaskObject& b) {
+  MaskObject both{a.mask & b.mask, nb::tuple(a.parts + b.parts), a.borrowed};
+  both.borrowed.insert(both.borrowed.end(), b.borrowed.begin(),
+                       b.borrowed.end());
+  return both;
+}
+
+}  // namespace
+
+void bind_mask(nb::module_& m) {
+  nb::class_<MaskObject>(m, "Mask", R"(Which (query, key) pairs are visible.
+
+Built from named parts and joined by `&`: a pair is visible when every part says
+so. `Mask()` shows everything. See `regard.mask`.
+
+>>> import regard
+>>> regard.mask.causal() & regard.mask.window(511, 0)
+causal() & window(511, 0)
+)")
+      .def("__init__",
+           [](MaskObject* self) {
+             new (self) MaskObject{{}, nb::tuple(), {}};
+           })
+      .def("__and__", &join, nb::is_operator())
+      .def_prop_ro(
+          "parts", [](const MaskObject& self) { return self.parts; },
+          "The parts: a tuple of (name, arguments...) each.");
+  m.def("causal", &causal, nb::arg("align") = "bottom_right");
+  m.def("window", &window, nb::arg("left").none(), nb::arg("right").none(),
+        nb::arg("align") = "bottom_right");
+  m.def("prefix", &prefix, nb::arg("n"), nb::arg("align") = "bottom_right");
+  m.def("lengths", &lengths, nb::arg("keys").none(),
+        nb::arg("queries") = nb::none());
+  m.def("documents", &documents, nb::arg("ids").none(),
+        nb::arg("keys") = nb::none());
+  m.def("keep", &keep, nb::arg("pairs").none());
+  m.def("drop", &drop, nb::arg("pairs").none());
+}
+
+}  // namespace regard::python

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bind.h"
+#include "regard/core/error.h"
+#include "regard/core/version.h"
+#include "regard/kernels/targets.h"
+
+// clang-format off
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+// clang-format on
+
+namespace nb = nanobind;
+
+NB_MODULE(_core, m) {
+  m.doc() = "The compiled part of regard. Use `import regard`.";
+  // InvalidArgument is a std::invalid_argument, which is a ValueError already.
+  nb::register_exception_translator([](const std::exception_ptr& error, void*) {
+    try {
+      std::rethrow_exception(error);
+    } catch (const regard::IoError& e) {
+      PyErr_SetString(PyExc_OSError, e.what());
+    } catch (const regard::ParseError& e) {
+      PyErr_SetString(PyExc_ValueError, e.what());
+    }
+  });
+  nb::set_leak_warnings(false);  // caches of other modules may outlive ours
+  m.def("version", &regard::version);
+  m.def("simd_target", &regard::simd_target,
+        "The SIMD target in use, such as 'AVX3' (AVX-512) or 'AVX2'.");
+  regard::python::bind_mask(m);
+  regard::python::bind_attention(m);
+}

@@ -5,23 +5,11 @@
 #include <memory>
 
 #include "regard/core/threads.h"
+#include "regard/nn/layers.h"
 #include "regard/nn/trainable.h"
 #include "regard/tensor/tensor.h"
 
 namespace regard::nn {
-
-// What stands between the two products of a feed-forward block.
-enum class Activation {
-  kRelu,
-  kGelu,      // x Phi(x), by the error function
-  kGeluTanh,  // its approximation by tanh
-  kSwiglu,    // silu(a) b: linear1 makes both, a first
-};
-
-enum class Norm {
-  kLayerNorm,  // weight and bias
-  kRmsNorm,    // weight
-};
 
 // How a token knows its place. Counted from 0 at the start of its sentence.
 enum class Positions {
@@ -53,6 +41,13 @@ struct TransformerConfig {
   float attention_dropout = 0.0f;   // of the attention weights
   float activation_dropout = 0.0f;  // inside the feed-forward block
   float label_smoothing = 0.0f;     // of the loss
+
+  LayerConfig layer() const {
+    return {model_dim,         heads,   feed_forward_dim,
+            activation,        norm,    norm_epsilon,
+            norm_first,        dropout, attention_dropout,
+            activation_dropout};
+  }
 };
 
 // The encoder and decoder of "Attention Is All You Need", from tokens to the
@@ -97,6 +92,9 @@ class Transformer final : public Trainable<TranslationBatch> {
   LossSum loss(const TranslationBatch& batch) override;
 
  private:
+  LossSum run(const TranslationBatch& batch, Mode mode, std::uint64_t seed,
+              StateDict* gradients);
+
   struct Work;  // memory that one call leaves to the next
   TransformerConfig config_;
   StateDict parameters_;

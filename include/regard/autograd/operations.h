@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+
+#include "regard/autograd/tape.h"
+#include "regard/tensor/tensor_view.h"
+
+// The operations of a Transformer, each with its gradient. Rows are tokens:
+// sentences laid one after the other. Every function throws InvalidArgument if
+// shapes disagree, before anything is computed.
+namespace regard::autograd {
+
+// Drops elements and divides the others by 1 - rate. Whether one is dropped is
+// a pure function of (seed, site, row, column).
+struct ElementDropout {
+  float rate = 0.0f;  // in [0, 1)
+  std::uint64_t seed = 0;
+  std::uint32_t site = 0;  // tells the matrices of a model apart
+};
+
+enum class Activation {
+  kNone,
+  kRelu,
+  kGelu,      // x Phi(x), by the error function
+  kGeluTanh,  // its approximation by tanh
+  kSilu,
+  kSwiglu,  // silu of the first half of the columns, times the second half
+};
+
+struct LinearOptions {
+  // Only these rows of weight and bias: one part of a fused projection.
+  std::int64_t first = 0;
+  std::int64_t count = -1;  // all
+  Activation activation = Activation::kNone;
+  ElementDropout dropout{};  // after the activation
+};
+
+// dropout(activation(x weight^T + bias)): x [rows, in], weight [out, in], bias
+// [1, out] or null.
+Variable linear(Tape& tape, const Variable& x, const Variable& weight,
+                const Variable& bias, const LinearOptions& options = {});
+
+struct NormOptions {
+  Variable weight;  // [1, width]
+  Variable bias;    // [1, width]; null for RMS norm
+  float epsilon = 1e-5f;
+  bool centred = true;  // layer norm; else RMS norm
+};
+
+// (x - mean) / sqrt(variance + epsilon) * weight + bias, row by row; RMS norm:
+// x / sqrt(mean(x^2) + epsilon) * weight.
+Variable norm(Tape& tape, const Variable& x, const NormOptions& options);
+
+// residual + dropout(branch)
+Variable add(Tape& tape, const Variable& residual, const Variable& branch,
+             const ElementDropout& dropout = {});
+
+// Both at once: the sum, and its norm.
+struct SumAndNorm {
+  Variable sum;
+  Variable normed;
+};
+SumAndNorm add_norm(Tape& tape, const Variable& residual,
+                    const Variable& branch, const ElementDropout& dropout,
+                    const NormOptions& options);
+
+struct EmbeddingOptions {
+  float scale = 1.0f;
+  // A row for each place of a sentence: [max_length, width], or null. Place i
+  // of a sentence that starts at offsets[s] is i - offsets[s].
+  Variable positions{};
+  std::span<const std::int64_t> offsets{};
+  ElementDropout dropout{};
+};
+
+// dropout(scale * table[token] + positions[place]), for each token.
+Variable embedding(Tape& tape, const Variable& table,
+                   std::span<const std::int32_t> tokens,
+                   const EmbeddingOptions& options = {});
+
+// The heads that stand side by side in columns [first, first + heads * d) of a
+// matrix.
+struct HeadColumns {
+  Variable matrix;
+  std::int64_t first = 0;
+};
+
+struct PackedAttentionOptions {
+  std::int64_t heads = 1;
+  std::int64_t kv_heads = 1;
+  std::int64_t head_dim = 0;
+  std::span<const std::int64_t> q_offsets{};  // as in regard::Sequences
+  std::span<const std::int64_t> kv_offsets{};
+  bool causal = false;
+  float dropout = 0.0f;  // of the weights
+  std::uint64_t dropout_seed = 0;
+  // Queries and keys turn with their place before they meet: [places,
+  // head_dim / 2] each, rotated in halves as Llama does. Null: not. The
+  // matrices are turned where they stand.
+  TensorView<const float, 2> rotary_cos{};
+  TensorView<const float, 2> rotary_sin{};
+};
+
+// Attention of each sentence's queries to its keys: [rows, heads * head_dim].
+// Reads the columns of fused projections where they are.
+Variable attention(Tape& tape, const HeadColumns& q, const HeadColumns& k,
+                   const HeadColumns& v, const PackedAttentionOptions& options);
+
+struct CrossEntropySum {
+  double loss = 0;        // with label smoothing
+  double likelihood = 0;  // -log p(target)
+};
+
+// The sum over rows of the cross entropy of softmax(x weight^T + bias) and the
+// targets, with label smoothing as PyTorch defines it. The scores are made for
+// a few rows at a time and never kept: if the tape records, the gradients of
+// the sum are taken on the way, and backward() goes on from there.
+CrossEntropySum cross_entropy(Tape& tape, const Variable& x,
+                              const Variable& weight, const Variable& bias,
+                              std::span<const std::int32_t> targets,
+                              float label_smoothing);
+
+}  // namespace regard::autograd

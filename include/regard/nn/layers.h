@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+
+#include "regard/autograd/operations.h"
+#include "regard/autograd/tape.h"
+#include "regard/nn/multi_head_attention.h"
+#include "regard/tensor/tensor.h"
+
+// The layers that models are built from. A layer holds its sizes and the names
+// of its parameters; the values stand in the model's StateDict, under the names
+// that PyTorch gives them. Rows are tokens: sentences laid one after the other,
+// without padding.
+namespace regard::nn {
+
+using autograd::Variable;
+
+// What stands between the two products of a feed-forward block.
+enum class Activation {
+  kRelu,
+  kGelu,      // x Phi(x), by the error function
+  kGeluTanh,  // its approximation by tanh
+  kSwiglu,    // silu(a) b: linear1 makes both, a first
+};
+
+enum class Norm {
+  kLayerNorm,  // weight and bias
+  kRmsNorm,    // weight
+};
+
+// What a parameter is before anything is learnt.
+struct ParameterSpec {
+  enum class Start { kZeros, kOnes, kXavierUniform, kNormal };
+  Shape shape;
+  Start start = Start::kZeros;
+  float deviation = 1.0f;  // of kNormal
+};
+using ParameterSpecs = std::map<std::string, ParameterSpec>;
+
+// Random values by the specs, from one seed.
+StateDict initial_parameters(const ParameterSpecs& specs, std::uint64_t seed);
+
+// Throws InvalidArgument, in the name of `where`, if a parameter is missing,
+// has another shape or type than float32, or is not one of those.
+void check_parameters(const ParameterSpecs& specs, const StateDict& parameters,
+                      const char* where);
+
+// A float32 tensor of zeros for each parameter that `gradients` lacks. Throws
+// InvalidArgument if one that is there does not fit.
+void prepare_gradients(const StateDict& parameters, StateDict& gradients);
+
+// One pass of a model over a batch: the tape, the values and their gradients,
+// and where dropout stands.
+class Pass {
+ public:
+  // Without gradients the parameters are constants. Without training nothing is
+  // dropped.
+  Pass(autograd::Tape& tape, const StateDict& parameters,
+       StateDict* gradients = nullptr, Mode mode = Mode::kInference,
+       std::uint64_t seed = 0)
+      : tape_(tape),
+        parameters_(parameters),
+        gradients_(gradients),
+        mode_(mode),
+        seed_(seed) {}
+
+  autograd::Tape& tape() { return tape_; }
+  Variable parameter(const std::string& name);
+  // Each call is a new place in the model, numbered in the order of the calls.
+  autograd::ElementDropout dropout(float rate);
+  std::uint64_t attention_seed();
+
+ private:
+  autograd::Tape& tape_;
+  const StateDict& parameters_;
+  StateDict* gradients_;
+  Mode mode_;
+  std::uint64_t seed_;
+  std::uint32_t sites_ = 0;
+  std::map<std::string, Variable> known_;
+};
+
+// x weight^T + bias, and what LinearOptions puts behind it.
+struct Linear {
+  std::string name;  // "linear1": linear1.weight, linear1.bias
+  std::int64_t in = 0;
+  std::int64_t out = 0;
+  bool bias = true;
+
+  void declare(ParameterSpecs& specs) const;
+  Variable operator()(Pass& pass, const Variable& x,
+                      const autograd::LinearOptions& options = {}) const;
+};
+
+// LayerNorm or RMSNorm.
+struct NormLayer {
+  std::string name;
+  Norm kind = Norm::kLayerNorm;
+  std::int64_t width = 0;
+  float epsilon = 1e-5f;
+
+  void declare(ParameterSpecs& specs) const;
+  Variable operator()(Pass& pass, const Variable& x) const;
+  autograd::NormOptions options(Pass& pass) const;
+};
+
+// A row of `name`.weight for each token.
+struct Embedding {
+  std::string name;
+  std::int64_t vocab = 0;
+  std::int64_t width = 0;
+
+  void declare(ParameterSpecs& specs) const;  // normal, variance 1 / width
+  Variable operator()(Pass& pass, std::span<const std::int32_t> tokens,
+                      const autograd::EmbeddingOptions& options = {}) const;
+};
+
+// The sizes and rates that all layers of a model share.
+struct LayerConfig {
+  std::int64_t model_dim = 0;
+  std::int64_t heads = 1;
+  std::int64_t feed_forward_dim = 0;
+  Activation activation = Activation::kRelu;
+  Norm norm = Norm::kLayerNorm;
+  float norm_epsilon = 1e-5f;
+  bool norm_first = false;
+  float dropout = 0.0f;
+  float attention_dropout = 0.0f;
+  float activation_dropout = 0.0f;
+};
+
+// linear2(dropout(activation(linear1(x))))
+struct FeedForward {
+  std::string name;  // of the layer around it
+  LayerConfig config;
+
+  void declare(ParameterSpecs& specs) const;
+  Variable operator()(Pass& pass, const Variable& x) const;
+};
+
+// Where sentences begin and end, and how the heads turn with the place, if they
+// do.
+struct Sentences {
+  std::span<const std::int64_t> offsets{};
+  TensorView<const float, 2> rotary_cos{};  // [places, head_dim / 2]
+  TensorView<const float, 2> rotary_sin{};
+};
+
+// The attention of a layer, with the parameters of nn::MultiHeadAttention, over
+// sentences of any lengths.
+struct PackedAttention {
+  std::string name;  // "encoder.layers.0.self_attn"
+  LayerConfig config;
+
+  void declare(ParameterSpecs& specs) const;
+  // Self attention; `causal`: a token sees itself and those before it.
+  Variable operator()(Pass& pass, const Variable& x, const Sentences& sentences,
+                      bool causal) const;
+  // Cross attention to `memory`.
+  Variable operator()(Pass& pass, const Variable& x, const Sentences& sentences,
+                      const Variable& memory,
+                      const Sentences& memory_sentences) const;
+};
+
+// As torch.nn.TransformerEncoderLayer:
+//   x = norm1(x + dropout(attention(x))); x = norm2(x + dropout(ff(x)))
+// or, if norm_first,
+//   x = x + dropout(attention(norm1(x))); x = x + dropout(ff(norm2(x)))
+// `causal` makes it the layer of a language model.
+struct TransformerEncoderLayer {
+  std::string name;  // "encoder.layers.0"
+  LayerConfig config;
+  bool causal = false;
+
+  void declare(ParameterSpecs& specs) const;
+  Variable operator()(Pass& pass, const Variable& x,
+                      const Sentences& sentences) const;
+};
+
+// As torch.nn.TransformerDecoderLayer: causal self attention, attention to the
+// memory, feed-forward.
+struct TransformerDecoderLayer {
+  std::string name;  // "decoder.layers.0"
+  LayerConfig config;
+
+  void declare(ParameterSpecs& specs) const;
+  Variable operator()(Pass& pass, const Variable& x, const Sentences& sentences,
+                      const Variable& memory,
+                      const Sentences& memory_sentences) const;
+};
+
+// [places, width]: sin(place / 10000^(2i / width)) at column 2i, cos at 2i + 1.
+Tensor sinusoidal_positions(std::int64_t places, std::int64_t width);
+
+}  // namespace regard::nn

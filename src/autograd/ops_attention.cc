@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <array>
+#include <vector>
+
+#include "autograd/products.h"
+#include "kernels/rope.h"
+#include "kernels/rows.h"
+#include "regard/attention/attention.h"
+#include "regard/attention/backward.h"
+#include "regard/autograd/operations.h"
+
+namespace regard::autograd {
+namespace {
+
+constexpr const char* kWhere = "autograd::attention";
+
+// [1, heads, rows, head_dim] in the columns of a matrix.
+template <typename T>
+TensorView<T, 4> heads_in(T* data, std::int64_t rows, std::int64_t columns,
+                          std::int64_t heads, std::int64_t head_dim) {
+  return {
+      data, {1, heads, rows, head_dim}, {rows * columns, head_dim, columns, 1}};
+}
+
+TensorView<const float, 4> heads_of(const HeadColumns& h, std::int64_t heads,
+                                    std::int64_t head_dim) {
+  return heads_in(h.matrix.data() + h.first, h.matrix.rows(),
+                  h.matrix.columns(), heads, head_dim);
+}
+
+enum class Turn { kForward, kBack };
+
+// Turns heads [1, heads, rows, head_dim] with the places of their sentences.
+void rotate(TensorView<float, 4> x, const PackedAttentionOptions& o,
+            std::span<const std::int64_t> offsets, Turn turn, Threads threads) {
+  const auto sentences = static_cast<std::int64_t>(offsets.size()) - 1;
+  parallel_for(threads, sentences, [&](std::int64_t s) {
+    const std::int64_t begin = offsets[static_cast<std::size_t>(s)];
+    const std::int64_t end = offsets[static_cast<std::size_t>(s) + 1];
+    for (std::int64_t r = begin; r < end; ++r) {
+      float* const at = x.at(0, 0, r);
+      const kernels::Rope job{.heads = x.extent(1),
+                              .dim = x.extent(3),
+                              .half = o.rotary_cos.extent(1),
+                              .x = at,
+                              .x_stride = x.stride(1),
+                              .cos = o.rotary_cos.at(r - begin),
+                              .sin = o.rotary_sin.at(r - begin),
+                              .y = at,
+                              .y_stride = x.stride(1)};
+      turn == Turn::kForward ? kernels::rope(job) : kernels::rope_inverse(job);
+    }
+  });
+}
+
+struct AttentionStep {
+  Tape* tape = nullptr;
+  HeadColumns q, k, v;
+  Variable out;
+  std::shared_ptr<float> log_sum_exp;  // [heads, rows]
+  PackedAttentionOptions options;
+  std::vector<std::int64_t> q_offsets, kv_offsets;
+
+  bool rotates() const { return !options.rotary_cos.is_null(); }
+
+  AttentionOptions call() const {
+    AttentionOptions call;
+    if (options.causal) call.mask = mask::causal();
+    call.dropout = {options.dropout, options.dropout_seed};
+    call.sequences = {q_offsets, kv_offsets};
+    if (log_sum_exp != nullptr) {
+      call.log_sum_exp = {log_sum_exp.get(),
+                          {1, options.heads, q.matrix.rows()}};
+    }
+    call.threads = tape->threads();
+    return call;
+  }
+
+  // The gradient of a matrix: straight into its place if nothing is there yet,
+  // else by way of `aside`.
+  struct Place {
+    Tape::Target target;
+    std::shared_ptr<float> aside;
+    float* data() const { return aside ? aside.get() : target.data; }
+  };
+  Place place_of(const Variable& matrix) const {
+    Place place{tape->gradient_target(matrix), nullptr};
+    if (place.target.add) {
+      const std::int64_t floats = matrix.rows() * matrix.columns();
+      place.aside = tape->memory(floats);
+      // Columns that belong to no head have no gradient.
+      std::fill_n(place.aside.get(), floats, 0.0f);
+    }
+    return place;
+  }
+  void finish(const Place& place, const Variable& matrix) const {
+    if (place.aside == nullptr) return;
+    over_row_blocks(tape->threads(), matrix.rows(), 64,
+                    [&](std::int64_t begin, std::int64_t end) {
+                      const std::int64_t at = begin * matrix.columns();
+                      kernels::add_scaled(place.aside.get() + at, 1.0f,
+                                          (end - begin) * matrix.columns(),
+                                          place.target.data + at);
+                    });
+  }
+
+  void operator()() const {
+    const std::shared_ptr<float> d_out = tape->take_gradient(out);
+    if (d_out == nullptr) return;
+    // q, k and v may be columns of one matrix, of two or of three.
+    const std::array<const HeadColumns*, 3> parts{&q, &k, &v};
+    std::array<Place, 3> places;
+    std::array<TensorView<float, 4>, 3> gradients;
+    for (std::size_t i = 0; i < 3; ++i) {
+      std::size_t same = 0;
+      while (!parts[same]->matrix.is_same(parts[i]->matrix)) ++same;
+      places[i] = same < i ? places[same] : place_of(parts[i]->matrix);
+      if (places[i].data() == nullptr) continue;
+      const Variable& matrix = parts[i]->matrix;
+      gradients[i] = heads_in(
+          places[i].data() + parts[i]->first, matrix.rows(), matrix.columns(),
+          i == 0 ? options.heads : options.kv_heads, options.head_dim);
+    }
+    const std::int64_t width = options.heads * options.head_dim;
+    attention_backward(
+        {.q = heads_of(q, options.heads, options.head_dim),
+         .k = heads_of(k, options.kv_heads, options.head_dim),
+         .v = heads_of(v, options.kv_heads, options.head_dim),
+         .out = heads_in(out.data(), out.rows(), width, options.heads,
+                         options.head_dim),
+         .d_out = heads_in(static_cast<const float*>(d_out.get()), out.rows(),
+                           width, options.heads, options.head_dim)},
+        {.q = gradients[0], .k = gradients[1], .v = gradients[2]}, call());
+    if (rotates()) {
+      if (!gradients[0].is_null()) {
+        rotate(gradients[0], options, q_offsets, Turn::kBack, tape->threads());
+      }
+      if (!gradients[1].is_null()) {
+        rotate(gradients[1], options, kv_offsets, Turn::kBack, tape->threads());
+      }
+    }
+    for (std::size_t i = 0; i < 3; ++i) {
+      bool first = true;
+      for (std::size_t j = 0; j < i; ++j) {
+        first = first && !parts[j]->matrix.is_same(parts[i]->matrix);
+      }
+      if (first) finish(places[i], parts[i]->matrix);
+    }
+  }
+};
+
+void check_columns(const HeadColumns& h, std::int64_t width, const char* name) {
+  require(h.first >= 0 && h.first + width <= h.matrix.columns(), kWhere, name,
+          " must have ", width, " columns from ", h.first,
+          " on; its matrix has ", h.matrix.columns());
+}
+
+void check_rotary(const PackedAttentionOptions& o,
+                  std::span<const std::int64_t> offsets) {
+  if (o.rotary_cos.is_null()) return;
+  require(o.rotary_cos.shape() == o.rotary_sin.shape() &&
+              2 * o.rotary_cos.extent(1) <= o.head_dim,
+          kWhere,
+          "rotary_cos and rotary_sin must be [places, at most head_dim / 2]; "
+          "they are ",
+          ShapeText{o.rotary_cos.shape()}, " and ",
+          ShapeText{o.rotary_sin.shape()});
+  for (std::size_t s = 1; s < offsets.size(); ++s) {
+    require(offsets[s] - offsets[s - 1] <= o.rotary_cos.extent(0), kWhere,
+            "a sentence must have at most ", o.rotary_cos.extent(0),
+            " tokens, as there are rotary places; one has ",
+            offsets[s] - offsets[s - 1]);
+  }
+}
+
+}  // namespace
+
+Variable attention(Tape& tape, const HeadColumns& q, const HeadColumns& k,
+                   const HeadColumns& v,
+                   const PackedAttentionOptions& options) {
+  check_columns(q, options.heads * options.head_dim, "q");
+  check_columns(k, options.kv_heads * options.head_dim, "k");
+  check_columns(v, options.kv_heads * options.head_dim, "v");
+  check_rotary(options, options.q_offsets);
+  check_rotary(options, options.kv_offsets);
+  const std::int64_t rows = q.matrix.rows();
+  const std::int64_t width = options.heads * options.head_dim;
+  AttentionStep step{
+      &tape,
+      q,
+      k,
+      v,
+      tape.result(rows, width,
+                  q.matrix.needs_gradient() || k.matrix.needs_gradient() ||
+                      v.matrix.needs_gradient()),
+      nullptr,
+      options,
+      std::vector(options.q_offsets.begin(), options.q_offsets.end()),
+      std::vector(options.kv_offsets.begin(), options.kv_offsets.end())};
+  if (step.out.needs_gradient()) {
+    step.log_sum_exp = tape.memory(options.heads * rows);
+  }
+  const auto turned = [&](const HeadColumns& h, std::int64_t heads,
+                          std::span<const std::int64_t> offsets) {
+    Variable matrix = h.matrix;
+    rotate(heads_in(matrix.mutable_data() + h.first, matrix.rows(),
+                    matrix.columns(), heads, options.head_dim),
+           options, offsets, Turn::kForward, tape.threads());
+  };
+  if (step.rotates()) {
+    turned(q, options.heads, step.q_offsets);
+    turned(k, options.kv_heads, step.kv_offsets);
+  }
+  attention_forward(heads_of(q, options.heads, options.head_dim),
+                    heads_of(k, options.kv_heads, options.head_dim),
+                    heads_of(v, options.kv_heads, options.head_dim),
+                    heads_in(step.out.mutable_data(), rows, width,
+                             options.heads, options.head_dim),
+                    step.call());
+  Variable out = step.out;
+  if (out.needs_gradient()) tape.record(std::move(step));
+  return out;
+}
+
+}  // namespace regard::autograd

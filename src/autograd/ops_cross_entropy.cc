@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <vector>
+
+#include "autograd/products.h"
+#include "kernels/cross_entropy.h"
+#include "kernels/gemm.h"
+#include "regard/autograd/operations.h"
+
+namespace regard::autograd {
+namespace {
+
+constexpr const char* kWhere = "autograd::cross_entropy";
+
+// Rows whose scores one task makes and uses up: about 5 MB of them.
+std::int64_t rows_at_once(std::int64_t vocab) {
+  constexpr std::int64_t kScores = 5 << 18;
+  return std::clamp<std::int64_t>(kScores / std::max<std::int64_t>(vocab, 1) /
+                                      kernels::kTileRows * kernels::kTileRows,
+                                  kernels::kTileRows, 128);
+}
+
+// Rows of scores stand an odd number of cache lines apart: at a power of two,
+// the rows of a tile would share a few sets of the cache.
+std::int64_t score_stride(std::int64_t vocab) {
+  constexpr std::int64_t kLine = 16;
+  return ((vocab + kLine - 1) / kLine | 1) * kLine;
+}
+
+// One call: the scores exist for `chunk` rows at a time.
+class Projection {
+ public:
+  Projection(Tape& tape, const Variable& x, const Variable& weight,
+             const Variable& bias)
+      : tape_(tape), x_(x), weight_(weight), bias_(bias) {
+    const ConstRows rows{weight.data(), weight.rows(), weight.columns(),
+                         weight.columns()};
+    forward_ = pack_for_forward(rows, tape.pool(), tape.threads());
+    if (x.needs_gradient()) {
+      backward_ = pack_for_backward(rows, tape.pool(), tape.threads());
+      d_x_ = tape.gradient_target(x);
+    }
+    d_weight_ = tape.gradient_sum(weight);
+    d_bias_ = tape.gradient_sum(bias);
+    stride_ = score_stride(weight.rows());
+    block_ = rows_at_once(weight.rows());
+  }
+
+  CrossEntropySum run(std::span<const std::int32_t> targets, float smoothing) {
+    const std::int64_t rows = x_.rows();
+    const std::int64_t chunk = std::min(
+        rows, block_ * std::max(1, thread_count(tape_.threads(), rows)));
+    const std::shared_ptr<float> scores = tape_.memory(chunk * stride_);
+    std::vector<kernels::CrossEntropyRow> losses(targets.size());
+    for (std::int64_t first = 0; first < rows; first += chunk) {
+      const std::int64_t count = std::min(chunk, rows - first);
+      const std::int64_t block = (count + chunk / block_ - 1) /
+                                 std::max<std::int64_t>(1, chunk / block_);
+      over_row_blocks(tape_.threads(), count, block,
+                      [&](std::int64_t begin, std::int64_t end) {
+                        run_rows(first + begin, first + end,
+                                 scores.get() + begin * stride_, targets,
+                                 smoothing, losses);
+                      });
+      if (d_weight_ == nullptr && d_bias_ == nullptr) continue;
+      add_weight_gradient(
+          {.d_y = {scores.get(), count, weight_.rows(), stride_},
+           .x = {x_.data() + first * x_.columns(), count, x_.columns(),
+                 x_.columns()},
+           .d_weight = d_weight_,
+           .d_bias = d_bias_},
+          tape_.pool(), tape_.threads());
+    }
+    CrossEntropySum sum;
+    for (const kernels::CrossEntropyRow& row : losses) {
+      sum.loss += row.loss;
+      sum.likelihood += row.likelihood;
+    }
+    return sum;
+  }
+
+ private:
+  // 1. The scores of some rows. 2. The loss, and the scores' gradient in their
+  // place. 3. The gradient of x.
+  void run_rows(std::int64_t begin, std::int64_t end, float* scores,
+                std::span<const std::int32_t> targets, float smoothing,
+                std::vector<kernels::CrossEntropyRow>& losses) const {
+    const std::int64_t in = x_.columns();
+    const std::int64_t vocab = weight_.rows();
+    kernels::gemm({.m = end - begin,
+                   .n = vocab,
+                   .k = in,
+                   .a = x_.data() + begin * in,
+                   .a_stride = in,
+                   .b = forward_.get(),
+                   .bias = bias_.data(),
+                   .c = scores,
+                   .c_stride = stride_});
+    const bool learns =
+        d_weight_ != nullptr || d_x_.data != nullptr || d_bias_ != nullptr;
+    for (std::int64_t r = begin; r < end; ++r) {
+      losses[static_cast<std::size_t>(r)] = kernels::cross_entropy_row(
+          scores + (r - begin) * stride_, vocab,
+          targets[static_cast<std::size_t>(r)], smoothing,
+          learns ? kernels::WithGradient::kYes : kernels::WithGradient::kNo);
+    }
+    if (d_x_.data == nullptr) return;
+    kernels::gemm(
+        {.m = end - begin,
+         .n = in,
+         .k = vocab,
+         .a = scores,
+         .a_stride = stride_,
+         .b = backward_.get(),
+         .c = d_x_.data + begin * in,
+         .c_stride = in,
+         .start = d_x_.add ? kernels::Start::kResult : kernels::Start::kZero});
+  }
+
+  Tape& tape_;
+  const Variable &x_, &weight_, &bias_;
+  std::shared_ptr<float> forward_, backward_;  // weight, packed
+  Tape::Target d_x_;
+  float* d_weight_ = nullptr;
+  float* d_bias_ = nullptr;
+  std::int64_t stride_ = 0;
+  std::int64_t block_ = 0;
+};
+
+}  // namespace
+
+CrossEntropySum cross_entropy(Tape& tape, const Variable& x,
+                              const Variable& weight, const Variable& bias,
+                              std::span<const std::int32_t> targets,
+                              float label_smoothing) {
+  require(weight.columns() == x.columns(), kWhere,
+          "weight must be [vocab, in] with the columns of x; it is [",
+          weight.rows(), ", ", weight.columns(), "], x is [", x.rows(), ", ",
+          x.columns(), "]");
+  require(bias.is_null() || bias.columns() == weight.rows(), kWhere,
+          "bias must hold one value a row of weight, which has ", weight.rows(),
+          "; it has ", bias.columns());
+  require(static_cast<std::int64_t>(targets.size()) == x.rows(), kWhere,
+          "there must be one target a row; x has ", x.rows(),
+          " rows, targets are ", targets.size());
+  require(label_smoothing >= 0 && label_smoothing <= 1, kWhere,
+          "label_smoothing must be in [0, 1]; it is ", label_smoothing);
+  for (const std::int32_t target : targets) {
+    require(target >= 0 && target < weight.rows(), kWhere,
+            "a target must lie in 0 .. ", weight.rows() - 1, "; got ", target);
+  }
+  if (targets.empty()) return {};
+  return Projection(tape, x, weight, bias).run(targets, label_smoothing);
+}
+
+}  // namespace regard::autograd

@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "regard/autograd/tape.h"
+
+#include <algorithm>
+#include <bit>
+#include <map>
+#include <utility>
+
+#include "autograd/products.h"
+#include "kernels/rows.h"
+#include "regard/core/aligned_buffer.h"
+#include "regard/core/error.h"
+
+namespace regard::autograd {
+namespace {
+
+// Sizes are rounded up to an eighth of their power of two, so that batches of
+// slightly different sizes find each other's memory.
+std::size_t rounded(std::size_t bytes) {
+  constexpr std::size_t kLeast = 4096;
+  if (bytes <= kLeast) return kLeast;
+  const std::size_t step = std::bit_floor(bytes) / 8;
+  return (bytes + step - 1) / step * step;
+}
+
+// A borrowed pointer in the clothes of an owner.
+std::shared_ptr<float> borrowed(const float* data) {
+  // Never written through: Variable::mutable_data is for results.
+  return {std::shared_ptr<void>(), const_cast<float*>(data)};
+}
+
+}  // namespace
+
+struct MemoryPool::Shelf {
+  std::multimap<std::size_t, AlignedBuffer> free;
+  std::size_t in_use = 0;
+  std::size_t peak = 0;
+};
+
+MemoryPool::MemoryPool() : shelf_(std::make_shared<Shelf>()) {}
+
+std::shared_ptr<float> MemoryPool::take(std::int64_t floats) {
+  const std::size_t bytes =
+      rounded(static_cast<std::size_t>(std::max<std::int64_t>(floats, 1)) *
+              sizeof(float));
+  AlignedBuffer buffer;
+  // Up to twice as large is better than fresh pages.
+  const auto found = shelf_->free.lower_bound(bytes);
+  if (found != shelf_->free.end() && found->first <= 2 * bytes) {
+    buffer = std::move(found->second);
+    shelf_->free.erase(found);
+  } else {
+    buffer = AlignedBuffer(bytes);
+  }
+  shelf_->in_use += buffer.size();
+  shelf_->peak = std::max(shelf_->peak, shelf_->in_use);
+  auto* const data = reinterpret_cast<float*>(buffer.data());
+  // The deleter owns the buffer until it goes back to the shelf.
+  auto owner = std::make_shared<AlignedBuffer>(std::move(buffer));
+  return {data, [shelf = shelf_, owner = std::move(owner)](float*) {
+            const std::size_t size = owner->size();
+            shelf->in_use -= size;
+            shelf->free.emplace(size, std::move(*owner));
+          }};
+}
+
+std::size_t MemoryPool::bytes_in_use() const { return shelf_->in_use; }
+std::size_t MemoryPool::peak_bytes() const { return shelf_->peak; }
+void MemoryPool::reset_peak() { shelf_->peak = shelf_->in_use; }
+
+Tape::Tape(Record record, Threads threads, MemoryPool pool)
+    : record_(record), threads_(threads), pool_(std::move(pool)) {}
+
+Tape::~Tape() = default;
+
+std::int64_t Tape::new_slot(std::int64_t floats) {
+  slots_.push_back({floats, nullptr, false});
+  return static_cast<std::int64_t>(slots_.size()) - 1;
+}
+
+Variable Tape::parameter(const Tensor& value, Tensor* gradient) {
+  require(value.rank() == 1 || value.rank() == 2, "Tape::parameter",
+          "a parameter must have one or two extents; it is ",
+          ShapeText{value.shape()});
+  Variable v;
+  v.values_ = borrowed(value.values<float>().data());
+  v.rows_ = value.rank() == 2 ? value.shape()[0] : 1;
+  v.columns_ = value.shape().back();
+  if (gradient != nullptr && records()) {
+    require(gradient->shape() == value.shape(), "Tape::parameter",
+            "the gradient must have the parameter's shape; it is ",
+            ShapeText{gradient->shape()}, ", the parameter is ",
+            ShapeText{value.shape()});
+    v.slot_ = new_slot(value.size());
+    slots_.back().values = borrowed(gradient->values<float>().data());
+    slots_.back().foreign = true;
+  }
+  return v;
+}
+
+Variable Tape::constant(TensorView<const float, 2> value) {
+  require(value.is_contiguous(), "Tape::constant",
+          "the rows must follow each other; strides are ",
+          ShapeText{value.strides()});
+  Variable v;
+  v.values_ = borrowed(value.data());
+  v.rows_ = value.extent(0);
+  v.columns_ = value.extent(1);
+  return v;
+}
+
+Variable Tape::input(TensorView<const float, 2> value) {
+  Variable v = constant(value);
+  if (records()) v.slot_ = new_slot(value.size());
+  return v;
+}
+
+Variable Tape::result(std::int64_t rows, std::int64_t columns, bool depends) {
+  Variable v;
+  v.values_ = pool_.take(rows * columns);
+  v.rows_ = rows;
+  v.columns_ = columns;
+  if (records() && depends) v.slot_ = new_slot(rows * columns);
+  return v;
+}
+
+std::shared_ptr<float> Tape::memory(std::int64_t floats) {
+  return pool_.take(floats);
+}
+
+void Tape::record(std::function<void()> backward) {
+  if (records()) steps_.push_back(std::move(backward));
+}
+
+Tape::Target Tape::gradient_target(const Variable& of) {
+  if (of.slot_ < 0) return {};
+  Slot& slot = slots_[static_cast<std::size_t>(of.slot_)];
+  if (slot.values != nullptr) return {slot.values.get(), true};
+  slot.values = pool_.take(slot.floats);
+  return {slot.values.get(), false};
+}
+
+float* Tape::gradient_sum(const Variable& of) {
+  const Target target = gradient_target(of);
+  if (target.data != nullptr && !target.add) {
+    std::fill_n(target.data, of.rows_ * of.columns_, 0.0f);
+  }
+  return target.data;
+}
+
+std::shared_ptr<float> Tape::take_gradient(const Variable& of) {
+  if (of.slot_ < 0) return nullptr;
+  return std::exchange(slots_[static_cast<std::size_t>(of.slot_)].values,
+                       nullptr);
+}
+
+void Tape::give_gradient(const Variable& to, std::shared_ptr<float> gradient) {
+  if (to.slot_ < 0) return;
+  Slot& slot = slots_[static_cast<std::size_t>(to.slot_)];
+  if (slot.values == nullptr) {
+    slot.values = std::move(gradient);
+    return;
+  }
+  constexpr std::int64_t kBlock = 1 << 15;
+  over_row_blocks(threads_, slot.floats, kBlock,
+                  [&](std::int64_t begin, std::int64_t end) {
+                    kernels::add_scaled(gradient.get() + begin, 1.0f,
+                                        end - begin, slot.values.get() + begin);
+                  });
+}
+
+void Tape::backward(const Variable& result,
+                    TensorView<const float, 2> d_result) {
+  require(result.needs_gradient(), "Tape::backward",
+          "the result must depend on a parameter or an input");
+  require(d_result.extent(0) == result.rows() &&
+              d_result.extent(1) == result.columns(),
+          "Tape::backward", "d_result must have the result's shape; it is ",
+          ShapeText{d_result.shape()}, ", the result is [", result.rows(), ", ",
+          result.columns(), "]");
+  const Target target = gradient_target(result);
+  for (std::int64_t r = 0; r < result.rows(); ++r) {
+    const float* const row = d_result.at(r);
+    float* const to = target.data + r * result.columns();
+    for (std::int64_t c = 0; c < result.columns(); ++c) {
+      to[c] = target.add ? to[c] + row[c] : row[c];
+    }
+  }
+  backward();
+}
+
+void Tape::backward() {
+  while (!steps_.empty()) {
+    // The step's own memory goes as soon as it is done.
+    const std::function<void()> step = std::move(steps_.back());
+    steps_.pop_back();
+    step();
+  }
+}
+
+Tensor Tape::gradient_of(const Variable& input) {
+  require(input.needs_gradient(), "Tape::gradient_of",
+          "the variable must be an input of this tape");
+  Tensor gradient({input.rows(), input.columns()});
+  const Slot& slot = slots_[static_cast<std::size_t>(input.slot_)];
+  if (slot.values != nullptr) {
+    std::copy_n(slot.values.get(), slot.floats,
+                gradient.values<float>().data());
+  }
+  return gradient;
+}
+
+}  // namespace regard::autograd

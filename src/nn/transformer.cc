@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "regard/nn/transformer.h"
+
+#include <cmath>
+#include <utility>
+
+#include "nn/transformer_pass.h"
+#include "regard/core/error.h"
+
+namespace regard::nn {
+namespace {
+
+constexpr const char* kWhere = "Transformer";
+
+bool is_rate(float rate) { return rate >= 0 && rate < 1; }
+
+const TransformerConfig& checked(const TransformerConfig& c) {
+  require(c.source_vocab > 0 && c.target_vocab > 0, kWhere,
+          "vocabularies must not be empty; source_vocab is ", c.source_vocab,
+          ", target_vocab is ", c.target_vocab);
+  require(c.model_dim > 0 && c.heads > 0 && c.model_dim % c.heads == 0, kWhere,
+          "heads must divide model_dim; they are ", c.heads, " and ",
+          c.model_dim);
+  require(c.feed_forward_dim > 0, kWhere,
+          "feed_forward_dim must be positive; it is ", c.feed_forward_dim);
+  require(c.encoder_layers >= 0 && c.decoder_layers > 0, kWhere,
+          "there must be a layer in the decoder, and none or more in the "
+          "encoder; they have ",
+          c.decoder_layers, " and ", c.encoder_layers);
+  require(!c.shared_embeddings || c.source_vocab == c.target_vocab, kWhere,
+          "shared embeddings need one vocabulary; source_vocab is ",
+          c.source_vocab, ", target_vocab is ", c.target_vocab);
+  require(c.max_length > 0, kWhere, "max_length must be positive; it is ",
+          c.max_length);
+  require(c.norm_epsilon >= 0, kWhere,
+          "norm_epsilon must not be negative; it is ", c.norm_epsilon);
+  require(c.positions != Positions::kRotary || c.model_dim / c.heads % 2 == 0,
+          kWhere,
+          "rotary positions need an even number of elements a head; "
+          "there are ",
+          c.model_dim / c.heads);
+  require(is_rate(c.dropout) && is_rate(c.attention_dropout) &&
+              is_rate(c.activation_dropout) && is_rate(c.label_smoothing),
+          kWhere,
+          "dropout rates and label_smoothing must be in [0, 1); they are ",
+          c.dropout, ", ", c.attention_dropout, ", ", c.activation_dropout,
+          " and ", c.label_smoothing);
+  return c;
+}
+
+void check_sentences(const PackedTokens& packed, std::int64_t vocab,
+                     const char* where, const char* name) {
+  const auto& offsets = packed.offsets;
+  require(!offsets.empty() && offsets.front() == 0 &&
+              offsets.back() == packed.size(),
+          where, name, ".offsets must start at 0 and end at the ",
+          packed.size(), " tokens; they are ", ShapeText{offsets});
+  for (std::size_t s = 1; s < offsets.size(); ++s) {
+    require(offsets[s] > offsets[s - 1], where, name,
+            " must have no empty sentence; sentence ", s - 1, " is");
+  }
+  for (const std::int32_t token : packed.tokens) {
+    require(token >= 0 && token < vocab, where, name,
+            " must hold tokens in 0 .. ", vocab - 1, "; got ", token);
+  }
+}
+
+}  // namespace
+
+namespace detail {
+
+ParameterSpecs transformer_specs(const TransformerConfig& c) {
+  ParameterSpecs specs;
+  Embedding{source_embedding_name(c), c.source_vocab, c.model_dim}.declare(
+      specs);
+  Embedding{target_embedding_name(c), c.target_vocab, c.model_dim}.declare(
+      specs);
+  if (!c.tied_output) {
+    Linear{"output", c.model_dim, c.target_vocab, false}.declare(specs);
+  }
+  if (c.positions == Positions::kLearned) {
+    Embedding{"source_positions", c.max_length, c.model_dim}.declare(specs);
+    Embedding{"target_positions", c.max_length, c.model_dim}.declare(specs);
+  }
+  for (std::int64_t i = 0; i < c.encoder_layers; ++i) {
+    encoder_layer(c, i).declare(specs);
+  }
+  for (std::int64_t i = 0; i < c.decoder_layers; ++i) {
+    decoder_layer(c, i).declare(specs);
+  }
+  if (c.final_norm) {
+    if (c.encoder_layers > 0) final_norm(c, "encoder.norm").declare(specs);
+    final_norm(c, "decoder.norm").declare(specs);
+  }
+  return specs;
+}
+
+void check_source(const TransformerConfig& c, const PackedTokens& source,
+                  const char* where) {
+  check_sentences(source, c.source_vocab, where, "source");
+}
+
+Variable embed(Pass& pass, const TransformerConfig& c, PositionTables& tables,
+               const PackedTokens& packed, const char* side) {
+  const bool source = std::string_view(side) == "source";
+  const Embedding embedding{source ? source_embedding_name(c)
+                                   : target_embedding_name(c)};
+  autograd::EmbeddingOptions options;
+  options.scale =
+      static_cast<float>(std::sqrt(static_cast<double>(c.model_dim)));
+  options.offsets = packed.offsets;
+  options.dropout = pass.dropout(c.dropout);
+  if (c.positions == Positions::kLearned) {
+    options.positions = pass.parameter(std::string(side) + "_positions.weight");
+  } else if (c.positions == Positions::kSinusoidal) {
+    options.positions = pass.tape().constant(tables.sinusoidal(c, packed));
+  }
+  return embedding(pass, packed.tokens, options);
+}
+
+Variable encode(Pass& pass, const TransformerConfig& c, PositionTables& tables,
+                const PackedTokens& source) {
+  const Sentences sentences = tables.sentences(c, source);
+  Variable x = embed(pass, c, tables, source, "source");
+  for (std::int64_t i = 0; i < c.encoder_layers; ++i) {
+    x = encoder_layer(c, i)(pass, x, sentences);
+  }
+  if (!c.final_norm || c.encoder_layers == 0) return x;
+  return final_norm(c, "encoder.norm")(pass, x);
+}
+
+Variable decode(Pass& pass, const TransformerConfig& c, PositionTables& tables,
+                const PackedTokens& target, const Variable& memory,
+                const Sentences& memory_sentences) {
+  const Sentences sentences = tables.sentences(c, target);
+  Variable x = embed(pass, c, tables, target, "target");
+  for (std::int64_t i = 0; i < c.decoder_layers; ++i) {
+    x = decoder_layer(c, i)(pass, x, sentences, memory, memory_sentences);
+  }
+  return c.final_norm ? final_norm(c, "decoder.norm")(pass, x) : x;
+}
+
+}  // namespace detail
+
+struct Transformer::Work {
+  Threads threads;
+  autograd::MemoryPool pool;
+  detail::PositionTables tables;
+};
+
+Transformer::Transformer(const TransformerConfig& config, std::uint64_t seed)
+    : config_(checked(config)),
+      parameters_(initial_parameters(detail::transformer_specs(config_), seed)),
+      work_(std::make_unique<Work>()) {}
+
+Transformer::Transformer(const TransformerConfig& config, StateDict parameters)
+    : config_(checked(config)),
+      parameters_(std::move(parameters)),
+      work_(std::make_unique<Work>()) {
+  check_parameters(detail::transformer_specs(config_), parameters_, kWhere);
+}
+
+Transformer::~Transformer() = default;
+Transformer::Transformer(Transformer&&) noexcept = default;
+Transformer& Transformer::operator=(Transformer&&) noexcept = default;
+
+void Transformer::set_threads(Threads threads) { work_->threads = threads; }
+
+LossSum Transformer::run(const TranslationBatch& batch, Mode mode,
+                         std::uint64_t seed, StateDict* gradients) {
+  const char* const where = gradients == nullptr
+                                ? "Transformer::loss"
+                                : "Transformer::loss_and_gradients";
+  detail::check_source(config_, batch.source, where);
+  check_sentences(batch.target, config_.target_vocab, where, "target");
+  require(batch.source.sequences() == batch.target.sequences(), where,
+          "source and target must have equally many sentences; they have ",
+          batch.source.sequences(), " and ", batch.target.sequences());
+  require(batch.target_out.size() == batch.target.tokens.size(), where,
+          "target_out must be as long as target, which is ",
+          batch.target.tokens.size(), "; it is ", batch.target_out.size());
+  autograd::Tape tape(
+      gradients == nullptr ? autograd::Record::kNo : autograd::Record::kYes,
+      work_->threads, work_->pool);
+  Pass pass(tape, parameters_, gradients, mode, seed);
+  // Before anything points into the tables: they move when they grow.
+  work_->tables.reserve(config_, batch.source);
+  work_->tables.reserve(config_, batch.target);
+  LossSum sum;
+  {
+    const Variable memory =
+        detail::encode(pass, config_, work_->tables, batch.source);
+    const Variable x =
+        detail::decode(pass, config_, work_->tables, batch.target, memory,
+                       {.offsets = batch.source.offsets});
+    const autograd::CrossEntropySum loss = autograd::cross_entropy(
+        tape, x, pass.parameter(detail::output_name(config_)), {},
+        batch.target_out, config_.label_smoothing);
+    sum = {loss.loss, loss.likelihood, batch.target.size()};
+  }
+  tape.backward();
+  return sum;
+}
+
+LossSum Transformer::loss_and_gradients(const TranslationBatch& batch,
+                                        std::uint64_t seed,
+                                        StateDict& gradients) {
+  prepare_gradients(parameters_, gradients);
+  return run(batch, Mode::kTraining, seed, &gradients);
+}
+
+LossSum Transformer::loss(const TranslationBatch& batch) {
+  return run(batch, Mode::kInference, 0, nullptr);
+}
+
+}  // namespace regard::nn

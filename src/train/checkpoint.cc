@@ -207,6 +207,16 @@ void remove_milestone(const fs::path& folder, std::int64_t update) {
   fs::remove(milestone_path(folder, update), error);
 }
 
+void remove_unfinished_files(const fs::path& folder) {
+  std::error_code error;
+  for (const auto& file : fs::directory_iterator(folder)) {
+    const std::string name = file.path().filename().string();
+    if (name.starts_with(".regard-") && name.ends_with(".tmp")) {
+      fs::remove(file.path(), error);
+    }
+  }
+}
+
 StateDict average_milestones(const fs::path& folder,
                              const std::vector<std::int64_t>& updates) {
   require(!updates.empty(), "average_milestones",

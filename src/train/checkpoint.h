@@ -40,6 +40,8 @@ void save_milestone(const std::filesystem::path& folder, std::int64_t update,
                     const StateDict& parameters);
 std::vector<std::int64_t> list_milestones(const std::filesystem::path& folder);
 void remove_milestone(const std::filesystem::path& folder, std::int64_t update);
+// What a crash in the middle of a save has left behind.
+void remove_unfinished_files(const std::filesystem::path& folder);
 // The mean of some, in double, in order of the updates.
 StateDict average_milestones(const std::filesystem::path& folder,
                              const std::vector<std::int64_t>& updates);

@@ -119,10 +119,12 @@ class Run {
       position_ =
           load_checkpoint(folder_, fingerprint_, lesson_.parameters(), adam_);
     }
+    remove_unfinished_files(folder_);
     // A crash may have left some that belong to updates after the checkpoint.
     for (const std::int64_t update : list_milestones(folder_)) {
       if (update > position_.update) remove_milestone(folder_, update);
     }
+    remove_old_milestones();
     log_.emplace(folder_ / "log.jsonl", position_.update);
     last_save_ = Clock::now();
     load_epoch();
@@ -231,13 +233,18 @@ class Run {
     }
     log_->write(report);
     save();
-    // Only now does no checkpoint need the oldest any more.
+    remove_old_milestones();
+    observer_.on_milestone(report);
+  }
+
+  // Those that no average needs. A checkpoint that does not need them either
+  // must be on the disk.
+  void remove_old_milestones() {
     const std::vector<std::int64_t> all = list_milestones(folder_);
-    for (std::size_t i = 0;
-         i + static_cast<std::size_t>(options_.average) < all.size(); ++i) {
+    const auto kept = static_cast<std::size_t>(options_.average);
+    for (std::size_t i = 0; i + kept < all.size(); ++i) {
       remove_milestone(folder_, all[i]);
     }
-    observer_.on_milestone(report);
   }
 
   void save() {

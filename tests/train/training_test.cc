@@ -1,0 +1,406 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "regard/train/training.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cmath>
+#include <csignal>
+#include <cstdlib>
+#include <fstream>
+#include <thread>
+
+#include "io/files.h"
+#include "regard/core/error.h"
+#include "regard/io/safetensors.h"
+#include "regard/train/log.h"
+#include "train/small_lesson.h"
+
+namespace regard::train {
+namespace {
+
+namespace fs = std::filesystem;
+using regard::testing::flat;
+using regard::testing::SmallLesson;
+using regard::testing::TemporaryFolder;
+using ::testing::HasSubstr;
+using ::testing::ThrowsMessage;
+
+TrainingOptions small_options() {
+  TrainingOptions options;
+  options.max_updates = 60;
+  options.batch_tokens = 40;
+  options.schedule.peak = 0.05;
+  options.schedule.warmup = 10;
+  options.average = 3;
+  options.threads = {.count = 1};
+  return options;
+}
+
+// Stops after some updates, and writes down what it saw.
+struct Watcher : Observer {
+  std::int64_t stop_after = 0;
+  std::vector<UpdateReport> updates;
+  std::vector<MilestoneReport> milestones;
+  void on_update(const UpdateReport& report) override {
+    updates.push_back(report);
+  }
+  void on_milestone(const MilestoneReport& report) override {
+    milestones.push_back(report);
+  }
+  bool wants_to_stop() override {
+    return stop_after > 0 &&
+           static_cast<std::int64_t>(updates.size()) == stop_after;
+  }
+};
+
+std::vector<float> train_once(const TrainingOptions& options,
+                              const fs::path& folder) {
+  SmallLesson lesson;
+  Watcher watcher;
+  return flat(train(lesson, options, folder, Start::kNew, watcher).weights);
+}
+
+TEST(Training, MakesTheLossFall) {
+  const TemporaryFolder folder;
+  SmallLesson lesson;
+  Watcher watcher;
+  const TrainingResult result =
+      train(lesson, small_options(), folder / "run", Start::kNew, watcher);
+  EXPECT_EQ(result.ending, Ending::kUpdates);
+  EXPECT_EQ(result.updates, 60);
+  ASSERT_EQ(watcher.updates.size(), 60u);
+  EXPECT_GT(watcher.updates.front().loss, 1.0);
+  EXPECT_LT(watcher.milestones.back().likelihood, 0.5);
+}
+
+TEST(Training, GivesTheSameBitsForTheSameSeedAndAnyThreads) {
+  const TemporaryFolder folder;
+  TrainingOptions options = small_options();
+  const auto first = train_once(options, folder / "a");
+  options.threads = {.count = 3};
+  EXPECT_EQ(train_once(options, folder / "b"), first);
+  options.seed = 2;
+  EXPECT_NE(train_once(options, folder / "c"), first);
+}
+
+TEST(Training, AccumulatedBatchesAreOneUpdate) {
+  const TemporaryFolder folder;
+  TrainingOptions options = small_options();
+  options.accumulate = 4;
+  SmallLesson lesson;
+  Watcher watcher;
+  train(lesson, options, folder / "run", Start::kNew, watcher);
+  // Four batches each but for the last update of an epoch.
+  std::int64_t tokens = 0;
+  for (const auto& update : watcher.updates) {
+    if (update.epoch == 1) tokens += update.tokens;
+  }
+  EXPECT_EQ(tokens, 120);
+  EXPECT_GT(lesson.calls, 180);
+}
+
+TEST(Training, GoesOnAfterAStopAsIfThereHadBeenNone) {
+  const TemporaryFolder folder;
+  const auto whole = train_once(small_options(), folder / "whole");
+  TrainingResult result;
+  for (int starts = 0;; ++starts) {
+    ASSERT_LT(starts, 20);
+    SmallLesson lesson;
+    Watcher watcher;
+    watcher.stop_after = 7;
+    result = train(lesson, small_options(), folder / "parts", Start::kResume,
+                   watcher);
+    if (result.ending != Ending::kStopped) break;
+  }
+  EXPECT_EQ(flat(result.weights), whole);
+  // The log is that of one run, too.
+  const RunHistory log = read_log(folder / "parts/log.jsonl");
+  ASSERT_EQ(log.updates.size(), 60u);
+  for (std::size_t i = 0; i < 60; ++i) {
+    EXPECT_EQ(log.updates[i].update, static_cast<std::int64_t>(i) + 1);
+  }
+  EXPECT_EQ(log.milestones.size(),
+            read_log(folder / "whole/log.jsonl").milestones.size());
+}
+
+// A child process trains and is killed at a random moment, again and again.
+// Returns how many of the kills came before the end.
+int train_under_fire(const TrainingOptions& options, const fs::path& folder,
+                     Random& random) {
+  for (int kills = 0;; ++kills) {
+    const pid_t child = ::fork();
+    if (child == 0) {
+      SmallLesson lesson;
+      Observer nobody;
+      train(lesson, options, folder, Start::kResume, nobody);
+      ::_exit(0);
+    }
+    std::this_thread::sleep_for(
+        std::chrono::microseconds(500 + random.below(40000)));
+    ::kill(child, SIGKILL);
+    int status = 0;
+    ::waitpid(child, &status, 0);
+    if (WIFEXITED(status)) {
+      EXPECT_EQ(WEXITSTATUS(status), 0);
+      return kills;
+    }
+  }
+}
+
+void survive_kills(int wanted) {
+  const TemporaryFolder folder;
+  Random random(2024);
+  TrainingOptions options = small_options();
+  options.checkpoint_seconds = 0;
+  options.milestone = 4;
+  options.max_updates = 200;
+  int kills = 0;
+  for (int run = 0; kills < wanted; ++run) {
+    options.seed = static_cast<std::uint64_t>(run + 1);
+    const fs::path calm = folder / ("calm" + std::to_string(run));
+    const fs::path fire = folder / ("fire" + std::to_string(run));
+    const auto whole = train_once(options, calm);
+    kills += train_under_fire(options, fire, random);
+    SmallLesson lesson;
+    Observer nobody;
+    const TrainingResult result =
+        train(lesson, options, fire, Start::kResume, nobody);
+    ASSERT_EQ(flat(result.weights), whole) << "run " << run;
+    ASSERT_EQ(read_log(fire / "log.jsonl").updates.size(), 200u);
+    for (const auto& file : fs::directory_iterator(fire)) {
+      ASSERT_NE(file.path().extension(), ".tmp") << "left by a kill";
+    }
+  }
+}
+
+TEST(Training, EndsWithTheSameBitsAfterTwentyKills) { survive_kills(20); }
+
+// ./test kills
+TEST(Training, EndsWithTheSameBitsAfterAsManyKillsAsAreAskedFor) {
+  const char* wanted = std::getenv("REGARD_KILLS");
+  if (wanted == nullptr) GTEST_SKIP() << "REGARD_KILLS says how many";
+  survive_kills(std::atoi(wanted));
+}
+
+TEST(Training, AveragesTheLastMilestones) {
+  const TemporaryFolder folder;
+  TrainingOptions options = small_options();
+  options.milestone = 10;
+  const auto mean = train_once(options, folder / "run");
+  std::vector<double> sum(mean.size());
+  for (const char* update : {"040", "050", "060"}) {
+    const auto weights =
+        flat(SafetensorsFile::open(
+                 folder / "run" /
+                 ("milestone-000000" + std::string(update) + ".safetensors"))
+                 .state_dict());
+    for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += weights[i];
+  }
+  for (std::size_t i = 0; i < sum.size(); ++i) {
+    EXPECT_EQ(mean[i], static_cast<float>(sum[i] / 3));
+  }
+  EXPECT_FALSE(fs::exists(folder / "run/milestone-000000030.safetensors"));
+}
+
+TEST(Training, EndsWherePatienceDoes) {
+  const TemporaryFolder folder;
+  TrainingOptions options = small_options();
+  options.milestone = 5;
+  options.patience = 3;
+  SmallLesson lesson;
+  lesson.getting_worse = true;
+  Watcher watcher;
+  const TrainingResult result =
+      train(lesson, options, folder / "run", Start::kNew, watcher);
+  EXPECT_EQ(result.ending, Ending::kPatience);
+  EXPECT_EQ(result.updates, 20);  // the first is the best, three more
+}
+
+TEST(Training, EndsAfterSoManyEpochs) {
+  const TemporaryFolder folder;
+  TrainingOptions options = small_options();
+  options.max_updates = 0;
+  options.max_epochs = 2;
+  SmallLesson lesson;
+  lesson.held_out = false;
+  Watcher watcher;
+  const TrainingResult result =
+      train(lesson, options, folder / "run", Start::kNew, watcher);
+  EXPECT_EQ(result.ending, Ending::kEpochs);
+  EXPECT_EQ(watcher.updates.back().epoch, 2);
+  EXPECT_TRUE(std::isnan(watcher.milestones.back().likelihood));
+}
+
+TEST(Training, ClipsTheGradient) {
+  const TemporaryFolder folder;
+  TrainingOptions options = small_options();
+  options.max_updates = 1;
+  const auto free = train_once(options, folder / "free");
+  options.clip = 1e-12;  // far below epsilon, so that Adam barely moves
+  const auto clipped = train_once(options, folder / "clipped");
+  SmallLesson fresh;
+  const auto start = flat(fresh.parameters());
+  for (std::size_t i = 0; i < start.size(); ++i) {
+    EXPECT_NEAR(clipped[i], start[i], 1e-4);
+    EXPECT_GT(std::abs(free[i] - start[i]), 1e-3);
+  }
+}
+
+TEST(Training, RefusesAFolderThatHoldsATraining) {
+  const TemporaryFolder folder;
+  train_once(small_options(), folder / "run");
+  EXPECT_THAT([&] { train_once(small_options(), folder / "run"); },
+              ThrowsMessage<InvalidArgument>(
+                  HasSubstr("' holds a training already; resume it")));
+}
+
+TEST(Training, RefusesToGoOnUnderOtherSettings) {
+  const TemporaryFolder folder;
+  train_once(small_options(), folder / "run");
+  TrainingOptions other = small_options();
+  other.schedule.peak = 0.06;
+  SmallLesson lesson;
+  Watcher watcher;
+  EXPECT_THAT(
+      [&] { train(lesson, other, folder / "run", Start::kResume, watcher); },
+      ThrowsMessage<InvalidArgument>(
+          HasSubstr("goes on with the settings that it began with")));
+}
+
+TEST(Training, RefusesOptionsThatMakeNoSense) {
+  const TemporaryFolder folder;
+  SmallLesson lesson;
+  Watcher watcher;
+  const auto refusal = [&](const TrainingOptions& options, const char* text) {
+    EXPECT_THAT(
+        [&] { train(lesson, options, folder / "run", Start::kNew, watcher); },
+        ThrowsMessage<InvalidArgument>(HasSubstr(text)));
+  };
+  TrainingOptions options = small_options();
+  options.max_updates = 0;
+  refusal(options, "max_updates or max_epochs must be set; got 0 and 0");
+  options = small_options();
+  options.accumulate = 0;
+  refusal(options,
+          "batch_tokens and accumulate must be positive; got 40 and 0");
+  options = small_options();
+  options.clip = -1;
+  refusal(options, "clip and checkpoint_seconds must not be negative; got -1");
+  options = small_options();
+  options.patience = -1;
+  refusal(options, "milestone and patience must not be negative; got 0 and -1");
+  options = small_options();
+  options.average = 0;
+  refusal(options, "at least one milestone must be averaged; got 0");
+  SmallLesson empty(0);
+  EXPECT_THAT(
+      [&] {
+        train(empty, small_options(), folder / "run", Start::kNew, watcher);
+      },
+      ThrowsMessage<InvalidArgument>(
+          HasSubstr("there must be at least one example")));
+  EXPECT_FALSE(fs::exists(folder / "run/checkpoint.safetensors"));
+}
+
+TEST(Training, NamesALossThatIsNotFiniteAndKeepsTheCheckpoint) {
+  const TemporaryFolder folder;
+  TrainingOptions options = small_options();
+  options.milestone = 5;
+  SmallLesson lesson;
+  lesson.poison_at = 8;
+  Watcher watcher;
+  EXPECT_THAT(
+      [&] { train(lesson, options, folder / "run", Start::kNew, watcher); },
+      ThrowsMessage<InvalidArgument>(
+          HasSubstr("must be finite; update 8 has a loss of nan")));
+  SmallLesson again;
+  Watcher second;
+  const auto result =
+      train(again, options, folder / "run", Start::kResume, second);
+  EXPECT_EQ(second.updates.front().update, 6);
+  EXPECT_EQ(flat(result.weights), train_once(options, folder / "calm"));
+}
+
+TEST(Training, NamesABrokenCheckpoint) {
+  const TemporaryFolder folder;
+  train_once(small_options(), folder / "run");
+  const fs::path path = folder / "run/checkpoint.safetensors";
+  const auto resume = [&] {
+    SmallLesson lesson;
+    Watcher watcher;
+    train(lesson, small_options(), folder / "run", Start::kResume, watcher);
+  };
+  {  // one bit of the data
+    std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+    file.seekg(-3, std::ios::end);
+    const int byte = file.get();
+    file.seekp(-3, std::ios::end);
+    file.put(static_cast<char>(byte ^ 16));
+  }
+  EXPECT_THAT(resume, ThrowsMessage<ParseError>(
+                          HasSubstr("do not match their checksum")));
+  fs::resize_file(path, fs::file_size(path) / 2);
+  EXPECT_THAT(resume,
+              ThrowsMessage<ParseError>(HasSubstr("checkpoint.safetensors")));
+  save_safetensors(path, {});
+  EXPECT_THAT(resume, ThrowsMessage<ParseError>(
+                          HasSubstr("it is no checkpoint of a training")));
+}
+
+// A limit on the size of files stands in for a full disk.
+TEST(Training, NamesAFullDiskAndKeepsTheLastCheckpoint) {
+  const TemporaryFolder folder;
+  TrainingOptions options = small_options();
+  {
+    SmallLesson lesson;
+    Watcher watcher;
+    watcher.stop_after = 20;
+    train(lesson, options, folder / "run", Start::kNew, watcher);
+  }
+  struct rlimit old = {};
+  ::getrlimit(RLIMIT_FSIZE, &old);
+  struct rlimit little = old;
+  little.rlim_cur = fs::file_size(folder / "run/log.jsonl") + 300;
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+  ::setrlimit(RLIMIT_FSIZE, &little);
+  std::string message;
+  try {
+    SmallLesson lesson;
+    Watcher watcher;
+    train(lesson, options, folder / "run", Start::kResume, watcher);
+  } catch (const IoError& error) {
+    message = error.what();
+  }
+  ::setrlimit(RLIMIT_FSIZE, &old);
+  std::signal(SIGXFSZ, handler);
+  EXPECT_THAT(message, HasSubstr("cannot write '"));
+  EXPECT_THAT(message, HasSubstr("File too large"));
+  SmallLesson lesson;
+  Watcher watcher;
+  const auto result =
+      train(lesson, options, folder / "run", Start::kResume, watcher);
+  EXPECT_EQ(watcher.updates.front().update, 21);
+  EXPECT_EQ(flat(result.weights), train_once(options, folder / "calm"));
+}
+
+TEST(Log, LeavesOutALineThatACrashCutOff) {
+  const TemporaryFolder folder;
+  train_once(small_options(), folder / "run");
+  std::ofstream(folder / "run/log.jsonl", std::ios::app) << "{\"update\":6";
+  EXPECT_EQ(read_log(folder / "run/log.jsonl").updates.size(), 60u);
+}
+
+TEST(Log, NamesALineThatIsNotOne) {
+  const TemporaryFolder folder;
+  std::ofstream(folder / "log.jsonl") << "hello\n";
+  EXPECT_THAT([&] { read_log(folder / "log.jsonl"); },
+              ThrowsMessage<ParseError>(HasSubstr("line 1 of '")));
+}
+
+}  // namespace
+}  // namespace regard::train

@@ -4,6 +4,8 @@
 #include <limits>
 #include <string>
 
+#include "regard/core/interrupt.h"
+
 namespace regard::python {
 namespace {
 
@@ -276,8 +278,17 @@ void check_same_dtype(const Array& q, const Array& array, const char* where,
 }
 
 void run_released(FunctionRef<void()> work) {
-  const nb::gil_scoped_release released;
-  work();
+  const auto ctrl_c = [] {
+    const nb::gil_scoped_acquire held;
+    return PyErr_CheckSignals() != 0;  // leaves the exception set
+  };
+  try {
+    const nb::gil_scoped_release released;
+    const InterruptScope scope(ctrl_c);
+    work();
+  } catch (const Interrupted&) {
+    throw nb::python_error();
+  }
 }
 
 }  // namespace regard::python

@@ -18,6 +18,7 @@
 #endif
 
 #include "regard/core/error.h"
+#include "regard/core/interrupt.h"
 
 namespace regard {
 namespace {
@@ -30,6 +31,7 @@ constexpr int kMostThreads = 1024;
 constexpr auto kSpinTime = std::chrono::microseconds(30);
 
 thread_local bool inside_task = false;
+thread_local InterruptScope* innermost_interrupt = nullptr;
 
 class InsideTask {
  public:
@@ -119,6 +121,7 @@ struct Job {
       const std::int64_t task = next.fetch_add(1, std::memory_order_relaxed);
       if (task >= tasks) return;
       try {
+        InterruptScope::poll();
         body(task);
       } catch (...) {
         if (!failed.exchange(true)) error = std::current_exception();
@@ -284,6 +287,24 @@ int checked_count(Threads threads) {
 
 }  // namespace
 
+InterruptScope::InterruptScope(FunctionRef<bool()> wanted)
+    : wanted_(wanted),
+      asked_(std::chrono::steady_clock::now()),
+      outer_(innermost_interrupt) {
+  innermost_interrupt = this;
+}
+
+InterruptScope::~InterruptScope() { innermost_interrupt = outer_; }
+
+void InterruptScope::poll() {
+  InterruptScope* const scope = innermost_interrupt;
+  if (scope == nullptr) return;
+  const auto now = std::chrono::steady_clock::now();
+  if (now - scope->asked_ < kInterval) return;
+  scope->asked_ = now;
+  if (scope->wanted_()) throw Interrupted();
+}
+
 struct ThreadPool::Impl {
   int size = 1;
   std::atomic<Crew*> crew{nullptr};
@@ -347,7 +368,10 @@ void parallel_for(Threads threads, std::int64_t tasks,
   const int count = thread_count(threads, tasks);
   if (count == 1) {
     const InsideTask mark;
-    for (std::int64_t task = 0; task < tasks; ++task) body(task);
+    for (std::int64_t task = 0; task < tasks; ++task) {
+      InterruptScope::poll();
+      body(task);
+    }
     return;
   }
   ThreadPool& pool =

@@ -5,6 +5,7 @@ from typing import List, Optional, Tuple, Union
 
 import torch
 from torch import Tensor
+from torch.compiler import is_compiling
 
 from .._core import Mask
 from .._core import attention as _forward
@@ -13,6 +14,16 @@ from . import _ops
 _CAUSAL_TOP_LEFT = '[["causal", "top_left"]]'
 _KEEP = '[["keep", {"tensor": 0}]]'
 _TENSOR_TYPES = (Tensor, torch.nn.Parameter)
+_causal = _ops.build_mask(_CAUSAL_TOP_LEFT, ())
+_modes = torch._C._len_torch_dispatch_stack
+_transform = torch._C._functorch.peek_interpreter_stack
+_tracing = torch._C._get_tracing_state
+
+
+def _is_watched() -> bool:
+    """Whether a transform, a mode or a tracer wants to see every operator."""
+    return (is_compiling() or _modes() > 0 or _transform() is not None
+            or _tracing() is not None)
 
 
 def _is_plain(*tensors: Optional[Tensor]) -> bool:
@@ -21,11 +32,7 @@ def _is_plain(*tensors: Optional[Tensor]) -> bool:
     That saves several times the work of a small call. It is allowed where
     nobody else wants to know: no gradient, no tracing, no transform, no subclass.
     """
-    if torch.compiler.is_compiling():
-        return False
-    if (torch._C._len_torch_dispatch_stack() > 0
-            or torch._C._functorch.peek_interpreter_stack() is not None
-            or torch._C._get_tracing_state() is not None):
+    if _is_watched():
         return False
     grad = torch.is_grad_enabled()
     for t in tensors:
@@ -112,11 +119,15 @@ def scaled_dot_product_attention(
     enable_gqa: bool = False,
 ) -> Tensor:
     """`torch.nn.functional.scaled_dot_product_attention`, by regard."""
+    if attn_mask is None and dropout_p == 0.0 and query.dim() == 4:
+        # The common small call: as few steps as there can be.
+        batch, heads, _, dim = query.shape
+        if (key.shape[:2] == (batch, heads) and value.shape[3] == dim
+                and _is_plain(query, key, value)):
+            return _forward(query, key, value, out=torch.empty_like(query), scale=scale,
+                            mask=_causal if is_causal else None,
+                            threads=torch.get_num_threads())
     mask, mask_tensors, bias = _CAUSAL_TOP_LEFT if is_causal else _ops.NO_MASK, [], None
-    if (attn_mask is None and dropout_p == 0.0 and query.dim() == 4
-            and query.shape[:2] == key.shape[:2] == value.shape[:2]):
-        return _attend(query, key, value, mask, mask_tensors, scale=scale)
-
     if is_causal and attn_mask is not None:
         _refuse("attn_mask and is_causal may not be given together")
     if not 0.0 <= dropout_p <= 1.0:

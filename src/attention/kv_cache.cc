@@ -3,8 +3,7 @@
 // changes anything.
 #include "regard/attention/kv_cache.h"
 
-#include <array>
-#include <string>
+#include <algorithm>
 #include <vector>
 
 #include "attention/kv_store.h"
@@ -212,10 +211,11 @@ void KVCache::truncate(std::int64_t sequence, std::int64_t length) {
   const std::int64_t now = (*store_)[sequence].length;
   require(length >= 0 && length <= now, kWhere, "length must lie in [0, ", now,
           "]; it is ", length);
-  require(length == 0 || length == now ||
-              store_->holds(sequence, length - options().window),
-          kWhere, "the ring must still hold the window at the new length, ",
-          options().window, " tokens before ", length, "; it holds those from ",
+  const std::int64_t from =
+      std::max<std::int64_t>(0, length - options().window);
+  require(length == 0 || length == now || store_->holds(sequence, from), kWhere,
+          "the ring must still hold the window at the new length, the tokens [",
+          from, ", ", length, "); it holds those from ",
           (*store_)[sequence].held_from, " on");
   store_->truncate(sequence, length);
 }

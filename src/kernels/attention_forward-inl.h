@@ -128,19 +128,10 @@ class ForwardPass {
     }
   }
 
-  HWY_INLINE bool is_finite(SplitState state) const {
+  // Writes out and lse; false if some sum was not finite.
+  HWY_INLINE bool write(SplitState state) const {
     const Tag d;
     Vec probe = hn::Zero(d);
-    const std::int64_t n = block_.row_count * scores_.value_stride();
-    for (std::int64_t i = 0; i < n; i += kVecLanes) {
-      // Infinity times zero is NaN, and NaN stays.
-      probe = hn::MulAdd(hn::Load(d, state.out + i), hn::Zero(d), probe);
-    }
-    return hn::AllFalse(d, hn::IsNaN(probe));
-  }
-
-  HWY_INLINE void write(SplitState state) const {
-    const Tag d;
     for (int i = 0; i < block_.row_count; i += kVecLanes) {
       HWY_ALIGN float factors[kVecLanes];
       const Vec sum = hn::Load(d, state.sum + i);
@@ -156,13 +147,15 @@ class ForwardPass {
         const float* from = state.out + (i + r) * scores_.value_stride();
         switch (block_.keys.storage) {
           case Storage::kFloat32:
-            write_row(from, factors[r], static_cast<float*>(row.out));
+            write_row(from, factors[r], static_cast<float*>(row.out), probe);
             break;
           case Storage::kBFloat16:
-            write_row(from, factors[r], static_cast<hwy::bfloat16_t*>(row.out));
+            write_row(from, factors[r], static_cast<hwy::bfloat16_t*>(row.out),
+                      probe);
             break;
           case Storage::kFloat16:
-            write_row(from, factors[r], static_cast<hwy::float16_t*>(row.out));
+            write_row(from, factors[r], static_cast<hwy::float16_t*>(row.out),
+                      probe);
             break;
         }
         if (row.lse != nullptr) {
@@ -170,6 +163,7 @@ class ForwardPass {
         }
       }
     }
+    return hn::AllFalse(d, hn::IsNaN(probe));
   }
 
  private:
@@ -281,21 +275,25 @@ class ForwardPass {
   }
 
   template <typename T>
-  HWY_INLINE void write_row(const float* from, float factor, T* to) const {
+  HWY_INLINE void write_row(const float* from, float factor, T* to,
+                            Vec& probe) const {
     const Tag d;
     const Vec f = hn::Set(d, factor);
     const std::int64_t n = block_.keys.d_v;
     // Zero even where a value was NaN: see write().
     const bool empty = factor == 0;
+    const auto result = [&](std::int64_t c) HWY_ATTR {
+      const Vec sum = hn::Load(d, from + c);
+      // Infinity times zero is NaN. All bits of a NaN's exponent are set, and
+      // stay set.
+      probe = hn::Or(probe, hn::Mul(sum, hn::Zero(d)));
+      return empty ? hn::Zero(d) : hn::Mul(sum, f);
+    };
     std::int64_t c = 0;
-    for (; c + kVecLanes <= n; c += kVecLanes) {
-      store_float(empty ? hn::Zero(d) : hn::Mul(hn::Load(d, from + c), f),
-                  to + c);
-    }
+    for (; c + kVecLanes <= n; c += kVecLanes) store_float(result(c), to + c);
     if (c < n) {
       T last[kVecLanes];
-      store_float(empty ? hn::Zero(d) : hn::Mul(hn::Load(d, from + c), f),
-                  last);
+      store_float(result(c), last);
       std::memcpy(to + c, last, sizeof(T) * (n - c));
     }
   }

@@ -47,9 +47,7 @@ bool run(const AttentionBlock& block, ScoreBlock& scores, bool careful) {
     pass.merge(total, part);
   }
   if (block.has_sink) pass.add_sinks(total);
-  if (!careful && !pass.is_finite(total)) return false;
-  pass.write(total);
-  return true;
+  return pass.write(total) || careful;
 }
 
 void Forward(const AttentionBlock& block) {
@@ -74,11 +72,7 @@ void Merge(const AttentionBlock& block, std::int64_t count, float* states) {
     pass.merge(total, SplitState(states + i * size, rows));
   }
   if (block.has_sink) pass.add_sinks(total);
-  if (pass.is_finite(total)) {
-    pass.write(total);
-  } else {
-    run(block, scores, true);
-  }
+  if (!pass.write(total)) run(block, scores, true);
 }
 
 #endif  // HWY_TARGET

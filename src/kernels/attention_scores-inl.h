@@ -107,12 +107,17 @@ class ScoreBlock {
     full = full && !dense;
     const Product product{q, key_rows(), key_step_, block_.keys.d_k,
                           memory_.scores};
-    if (full) {
+    if (full && !modified) {
       score_all(product, info.vecs);
-    } else {
-      score_visible(product);
+      return true;
     }
-    if (!full || modified) finish_scores(info, dense);
+    // Whole tiles that every row sees have their maxima from the product.
+    const Keys all = clip(info.all);
+    Keys done{(all.begin + kTileKeys - 1) / kTileKeys * kTileKeys,
+              all.end / kTileKeys * kTileKeys};
+    if (dense || modified || done.begin >= done.end) done = {0, 0};
+    score_visible(product, done);
+    finish_scores(info, dense, done);
     return true;
   }
 
@@ -164,7 +169,7 @@ class ScoreBlock {
   // pass needs beside the scores.
   HWY_INLINE void multiply(const float* rows, const float* values,
                            std::int64_t step, std::int64_t depth, float* out) {
-    score_visible({rows, values, step, depth, out});
+    score_visible({rows, values, step, depth, out}, {0, 0});
   }
 
  private:
@@ -243,7 +248,6 @@ class ScoreBlock {
     const std::int64_t d_k = block_.keys.d_k;
     float* const q = memory_.queries + g * d_k * kGroupRows;
     const int rows = std::min(kGroupRows, block_.row_count - g * kGroupRows);
-    const int vecs = info_[g].vecs;
     const float* at[kGroupRows];
     HWY_ALIGN float scale[kGroupRows] = {};
     for (int r = 0; r < rows; ++r) {
@@ -264,14 +268,7 @@ class ScoreBlock {
                   q + c * kGroupRows + rows / kVecLanes * kVecLanes);
       }
     }
-    transpose_rows(at, rows, d_k, q);
-    for (int j = 0; j < vecs; ++j) {
-      const Vec factor = hn::Load(d, scale + j * kVecLanes);
-      for (std::int64_t c = 0; c < d_k; ++c) {
-        float* const to = q + c * kGroupRows + j * kVecLanes;
-        hn::Store(hn::Mul(hn::Load(d, to), factor), d, to);
-      }
-    }
+    transpose_rows(at, rows, d_k, q, scale);
   }
 
   static HWY_INLINE float inverse_norm(const float* x, std::int64_t n) {
@@ -358,9 +355,9 @@ class ScoreBlock {
     }
   }
 
-  // Only the vectors of rows that see a key of the tile. The maxima are not
-  // those of visible keys: finish_scores takes them anew.
-  HWY_INLINE void score_visible(const Product& p) {
+  // Only the vectors of rows that see a key of the tile. Maxima are taken of
+  // the keys in `with_max` alone; of the others, not all may be visible.
+  HWY_INLINE void score_visible(const Product& p, Keys with_max) {
     HWY_ALIGN float unused[kGroupRows] = {};
     const std::int64_t n = keys_.end - keys_.begin;
     for (std::int64_t i = 0; i < n; i += kTileKeys) {
@@ -369,13 +366,17 @@ class ScoreBlock {
       const Keys rows = rows_of_keys(i, i + count);
       if (rows.begin == rows.end) continue;
       score_some(count, p.rows + rows.begin, p.keys + i * p.step, p.step,
-                 p.depth, p.out + i * kGroupRows + rows.begin, unused,
+                 p.depth, p.out + i * kGroupRows + rows.begin,
+                 with_max.begin <= i && i < with_max.end
+                     ? memory_.max + rows.begin
+                     : unused,
                  static_cast<int>(rows.end - rows.begin) / kVecLanes);
     }
   }
 
-  // Softcap, bias, ALiBi and the mask, in this order; then the maxima.
-  HWY_INLINE void finish_scores(const GroupInfo& info, bool dense) {
+  // Softcap, bias, ALiBi and the mask, in this order; then the maxima. The
+  // scores of the keys in `done` are ready, and in the maxima.
+  HWY_INLINE void finish_scores(const GroupInfo& info, bool dense, Keys done) {
     const Tag d;
     const hn::RebindToUnsigned<Tag> du;
     const bool bias_tile = block_.has_bias && load_bias();
@@ -402,8 +403,10 @@ class ScoreBlock {
       const Vec cap_in = hn::Set(
           d, block_.softcap == 0 ? 0 : 0.6931471805599453f / block_.softcap);
       const Vec cap_out = hn::Set(d, block_.softcap * kLog2E);
-      Vec max = hidden;
+      Vec max = hn::Load(d, memory_.max + j * kVecLanes);
       for (std::int64_t i = keys.begin; i < keys.end; ++i) {
+        if (i == done.begin) i = std::max(i, done.end);
+        if (i >= keys.end) break;
         float* const s_at = memory_.scores + i * kGroupRows + j * kVecLanes;
         Vec s = hn::Load(d, s_at);
         if (block_.softcap != 0) {

@@ -322,45 +322,73 @@ HWY_INLINE void convert_row(const From* HWY_RESTRICT from, std::int64_t n,
   }
 }
 
-// out[i][r] <- rows[r][i] for i in [0, n) and r in [0, count); out rows are
-// kGroupRows apart. Reads nothing beyond.
-HWY_INLINE void transpose_rows(const float* const* rows, int count,
-                               std::int64_t n, float* HWY_RESTRICT out) {
-  const hn::FixedTag<float, 4> d4;
-  int r = 0;
-  for (; r + 4 <= count; r += 4) {
-    const float* a = rows[r];
-    const float* b = rows[r + 1];
-    const float* c = rows[r + 2];
-    const float* e = rows[r + 3];
+// A vector whose block b of four floats is the four at rows[4 * b] + i.
+template <class D>
+HWY_INLINE hn::Vec<D> load_blocks(D d, const float* const* rows,
+                                  std::int64_t i) {
+  if constexpr (hn::MaxLanes(D()) == 4) {
+    return hn::LoadU(d, rows[0] + i);
+  } else {
+    const hn::Half<D> half;
+    return hn::Combine(d, load_blocks(half, rows + hn::MaxLanes(D()) / 2, i),
+                       load_blocks(half, rows, i));
+  }
+}
+
+// transpose_rows for as many vectors of rows as there are from `r` on; returns
+// the row that comes next.
+template <class D>
+HWY_INLINE int transpose_vectors(D d, const float* const* rows, int r,
+                                 int count, std::int64_t n,
+                                 float* HWY_RESTRICT out, const float* scale) {
+  constexpr auto kLanes = static_cast<int>(hn::MaxLanes(D()));
+  for (; r + kLanes <= count; r += kLanes) {
+    const float* const* const at = rows + r;
+    const auto factor =
+        scale == nullptr ? hn::Set(d, 1.0f) : hn::LoadU(d, scale + r);
     std::int64_t i = 0;
     for (; i + 4 <= n; i += 4) {
-      const auto va = hn::LoadU(d4, a + i);
-      const auto vb = hn::LoadU(d4, b + i);
-      const auto vc = hn::LoadU(d4, c + i);
-      const auto ve = hn::LoadU(d4, e + i);
-      const auto ac_low = hn::InterleaveLower(d4, va, vc);
-      const auto ac_high = hn::InterleaveUpper(d4, va, vc);
-      const auto be_low = hn::InterleaveLower(d4, vb, ve);
-      const auto be_high = hn::InterleaveUpper(d4, vb, ve);
-      float* to = out + i * kGroupRows + r;
-      hn::StoreU(hn::InterleaveLower(d4, ac_low, be_low), d4, to);
-      hn::StoreU(hn::InterleaveUpper(d4, ac_low, be_low), d4, to + kGroupRows);
-      hn::StoreU(hn::InterleaveLower(d4, ac_high, be_high), d4,
-                 to + 2 * kGroupRows);
-      hn::StoreU(hn::InterleaveUpper(d4, ac_high, be_high), d4,
-                 to + 3 * kGroupRows);
+      // Four by four within each block; the blocks stand in order already.
+      const auto a = load_blocks(d, at, i);
+      const auto b = load_blocks(d, at + 1, i);
+      const auto c = load_blocks(d, at + 2, i);
+      const auto e = load_blocks(d, at + 3, i);
+      const auto ac_low = hn::InterleaveLower(d, a, c);
+      const auto ac_high = hn::InterleaveUpper(d, a, c);
+      const auto be_low = hn::InterleaveLower(d, b, e);
+      const auto be_high = hn::InterleaveUpper(d, b, e);
+      float* const to = out + i * kGroupRows + r;
+      const auto put = [&](int row, auto x) HWY_ATTR {
+        hn::StoreU(hn::Mul(x, factor), d, to + row * kGroupRows);
+      };
+      put(0, hn::InterleaveLower(d, ac_low, be_low));
+      put(1, hn::InterleaveUpper(d, ac_low, be_low));
+      put(2, hn::InterleaveLower(d, ac_high, be_high));
+      put(3, hn::InterleaveUpper(d, ac_high, be_high));
     }
     for (; i < n; ++i) {
-      float* to = out + i * kGroupRows + r;
-      to[0] = a[i];
-      to[1] = b[i];
-      to[2] = c[i];
-      to[3] = e[i];
+      for (int j = 0; j < kLanes; ++j) {
+        out[i * kGroupRows + r + j] =
+            at[j][i] * (scale == nullptr ? 1.0f : scale[r + j]);
+      }
     }
   }
+  return r;
+}
+
+// out[i][r] <- rows[r][i] * scale[r] for i in [0, n) and r in [0, count); out
+// rows are kGroupRows apart. Null for scale: 1. Reads nothing beyond.
+HWY_INLINE void transpose_rows(const float* const* rows, int count,
+                               std::int64_t n, float* HWY_RESTRICT out,
+                               const float* scale = nullptr) {
+  int r = transpose_vectors(Tag(), rows, 0, count, n, out, scale);
+  r = transpose_vectors(hn::FixedTag<float, 4>(), rows, r, count, n, out,
+                        scale);
   for (; r < count; ++r) {
-    for (std::int64_t i = 0; i < n; ++i) out[i * kGroupRows + r] = rows[r][i];
+    const float factor = scale == nullptr ? 1.0f : scale[r];
+    for (std::int64_t i = 0; i < n; ++i) {
+      out[i * kGroupRows + r] = rows[r][i] * factor;
+    }
   }
 }
 

@@ -4,6 +4,7 @@
 #include <nanobind/stl/string.h>
 
 #include "bind.h"
+#include "docs.h"
 #include "options.h"
 #include "regard/attention/backward.h"
 
@@ -266,7 +267,8 @@ void bind_attention(nb::module_& m) {
         nb::arg("v").none(), nb::arg("options"));
   m.def("attention_backward", &attention_backward_door, nb::arg("d_out").none(),
         nb::arg("q").none(), nb::arg("k").none(), nb::arg("v").none(),
-        nb::arg("out").none(), nb::arg("lse").none(), nb::arg("options"));
+        nb::arg("out").none(), nb::arg("lse").none(), nb::arg("options"),
+        nb::sig(docs::kBackwardSig), docs::kBackward);
 }
 
 }  // namespace regard::python

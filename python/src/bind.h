@@ -7,6 +7,10 @@ namespace regard::python {
 
 // One file each.
 void bind_attention(nanobind::module_& m);
+void bind_explain(nanobind::module_& m);
+void bind_kv_cache(nanobind::module_& m);
+void bind_layer(nanobind::module_& m);
 void bind_mask(nanobind::module_& m);
+void bind_weights(nanobind::module_& m);
 
 }  // namespace regard::python

@@ -135,6 +135,36 @@ MaskObject join(const MaskObject& a, const MaskObject& b) {
   return both;
 }
 
+// "causal() & window(511, 0)": arguments that are the default at the end are
+// left out, arrays are told by their size.
+std::string text_of(const MaskObject& mask) {
+  if (mask.parts.size() == 0) return "Mask()";
+  std::string text;
+  for (const nb::handle part : mask.parts) {
+    const auto fields = nb::borrow<nb::tuple>(part);
+    std::size_t last = fields.size();
+    while (last > 1 && (fields[last - 1].is_none() ||
+                        fields[last - 1].equal(nb::str("bottom_right")))) {
+      --last;
+    }
+    if (!text.empty()) text += " & ";
+    text += nb::str(nb::object(fields[0])).c_str();
+    text += "(";
+    for (std::size_t i = 1; i < last; ++i) {
+      const nb::object field = fields[i];
+      if (i > 1) text += ", ";
+      text += nb::hasattr(field, "shape")
+                  ? std::string("<array of ") +
+                        nb::str(nb::object(nb::tuple(field.attr("shape"))))
+                            .c_str() +
+                        ">"
+                  : nb::repr(field).c_str();
+    }
+    text += ")";
+  }
+  return text;
+}
+
 }  // namespace
 
 void bind_mask(nb::module_& m) {
@@ -152,19 +182,56 @@ causal() & window(511, 0)
              new (self) MaskObject{{}, nb::tuple(), {}};
            })
       .def("__and__", &join, nb::is_operator())
+      .def("__repr__", &text_of)
+      .def("__reduce__",
+           [](const MaskObject& self) {
+             return nb::make_tuple(
+                 nb::module_::import_("regard.mask").attr("from_parts"),
+                 nb::make_tuple(self.parts));
+           })
       .def_prop_ro(
           "parts", [](const MaskObject& self) { return self.parts; },
           "The parts: a tuple of (name, arguments...) each.");
-  m.def("causal", &causal, nb::arg("align") = "bottom_right");
+  m.def("causal", &causal, nb::arg("align") = "bottom_right",
+        nb::sig("def causal(align: str | int = 'bottom_right') -> Mask"),
+        R"(A query sees the keys up to its own position.
+
+By default the last query stands at the last key. align="top_left" lets the first
+query stand at the first key, as PyTorch's is_causal does; a number is the key at
+which the first query stands.
+
+>>> import regard
+>>> regard.mask.causal("top_left")
+causal('top_left')
+)");
   m.def("window", &window, nb::arg("left").none(), nb::arg("right").none(),
-        nb::arg("align") = "bottom_right");
-  m.def("prefix", &prefix, nb::arg("n"), nb::arg("align") = "bottom_right");
+        nb::arg("align") = "bottom_right",
+        nb::sig("def window(left: int | None, right: int | None, "
+                "align: str | int = 'bottom_right') -> Mask"),
+        "A query at p sees the keys p - left .. p + right. None: no limit.");
+  m.def(
+      "prefix", &prefix, nb::arg("n"), nb::arg("align") = "bottom_right",
+      nb::sig("def prefix(n: int, align: str | int = 'bottom_right') -> Mask"),
+      "All see the first n keys, and the others causally.");
   m.def("lengths", &lengths, nb::arg("keys").none(),
-        nb::arg("queries") = nb::none());
+        nb::arg("queries") = nb::none(),
+        nb::sig("def lengths(keys, queries=None) -> Mask"),
+        "Padding at the end: batch entry b has keys[b] keys, and queries[b] "
+        "queries.\nRows of padded queries see nothing, and give zeros.");
   m.def("documents", &documents, nb::arg("ids").none(),
-        nb::arg("keys") = nb::none());
-  m.def("keep", &keep, nb::arg("pairs").none());
-  m.def("drop", &drop, nb::arg("pairs").none());
+        nb::arg("keys") = nb::none(),
+        nb::sig("def documents(ids, keys=None) -> Mask"),
+        "A query sees the keys of its own document: ids [q_len], keys "
+        "[kv_len].\nWithout keys, they are the ids. Keys of one document stand "
+        "together.");
+  m.def("keep", &keep, nb::arg("pairs").none(),
+        nb::sig("def keep(pairs) -> Mask"),
+        "Visible where the bool array is True. [batch or 1, heads or 1, q_len "
+        "or 1,\nkv_len or 1]; leading ones may be left out. Borrowed, not "
+        "copied.");
+  m.def("drop", &drop, nb::arg("pairs").none(),
+        nb::sig("def drop(pairs) -> Mask"),
+        "Hidden where the bool array is True; otherwise as keep.");
 }
 
 }  // namespace regard::python

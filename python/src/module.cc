@@ -29,4 +29,8 @@ NB_MODULE(_core, m) {
         "The SIMD target in use, such as 'AVX3' (AVX-512) or 'AVX2'.");
   regard::python::bind_mask(m);
   regard::python::bind_attention(m);
+  regard::python::bind_weights(m);
+  regard::python::bind_explain(m);
+  regard::python::bind_layer(m);
+  regard::python::bind_kv_cache(m);
 }

@@ -150,18 +150,37 @@ float run_log_sum_exp_row(const float* scores, std::int64_t n) {
   return static_cast<float>(softmax<false>(scores, n, nullptr).log_sum());
 }
 
-LargestScore run_largest_score(const float* scores, std::int64_t n) {
-  const EndTag d;
-  const float most = largest(scores, n);
-  const bool nan = std::isnan(most);
-  const EndVec wanted = hn::Set(d, most);
-  for (std::int64_t i = 0; i < n; i += kEndLanes) {
-    const EndVec v = load_or_low(scores + i, n - i);
-    const auto found = nan ? hn::IsNaN(v) : hn::Eq(v, wanted);
-    const std::intptr_t place = hn::FindFirstTrue(d, found);
-    if (place >= 0) return {most, i + place};
+// Puts a score into a list of the largest, sorted, from which the last falls.
+HWY_INLINE void insert(float score, std::int32_t place, std::int64_t count,
+                       std::int32_t* places, float* values) {
+  std::int64_t at = count - 1;
+  for (; at > 0 && !(score <= values[at - 1]) && !std::isnan(values[at - 1]);
+       --at) {
+    values[at] = values[at - 1];
+    places[at] = places[at - 1];
   }
-  return {most, 0};
+  values[at] = score;
+  places[at] = place;
+}
+
+void run_best_scores(const float* scores, std::int64_t n, std::int64_t k,
+                     std::int32_t* places, float* values) {
+  const EndTag d;
+  std::int64_t i = 0;
+  for (; i < k; ++i) {
+    insert(scores[i], static_cast<std::int32_t>(i), i + 1, places, values);
+  }
+  // A vector in which nothing is larger than the last of the list is passed
+  // over; the first few hundred apart, nearly all are.
+  for (; i < n; i += kEndLanes) {
+    const EndVec v = load_or_low(scores + i, n - i);
+    const EndVec last = hn::Set(d, values[k - 1]);
+    if (HWY_LIKELY(hn::AllTrue(d, hn::Le(v, last)))) continue;
+    for (std::int64_t j = i; j < std::min(n, i + kEndLanes); ++j) {
+      if (scores[j] <= values[k - 1] || std::isnan(values[k - 1])) continue;
+      insert(scores[j], static_cast<std::int32_t>(j), k, places, values);
+    }
+  }
 }
 
 }  // namespace HWY_NAMESPACE
@@ -173,7 +192,7 @@ namespace regard::kernels {
 
 HWY_EXPORT(run_cross_entropy_row);
 HWY_EXPORT(run_log_sum_exp_row);
-HWY_EXPORT(run_largest_score);
+HWY_EXPORT(run_best_scores);
 
 CrossEntropyRow cross_entropy_row(float* scores, std::int64_t n,
                                   std::int64_t target, float smoothing,
@@ -186,8 +205,9 @@ float log_sum_exp_row(const float* scores, std::int64_t n) noexcept {
   return HWY_DYNAMIC_DISPATCH(run_log_sum_exp_row)(scores, n);
 }
 
-LargestScore largest_score(const float* scores, std::int64_t n) noexcept {
-  return HWY_DYNAMIC_DISPATCH(run_largest_score)(scores, n);
+void best_scores(const float* scores, std::int64_t n, std::int64_t k,
+                 std::int32_t* places, float* values) noexcept {
+  HWY_DYNAMIC_DISPATCH(run_best_scores)(scores, n, k, places, values);
 }
 
 }  // namespace regard::kernels

@@ -25,12 +25,9 @@ CrossEntropyRow cross_entropy_row(float* scores, std::int64_t n,
 // log of the sum of exp(score). n > 0.
 float log_sum_exp_row(const float* scores, std::int64_t n) noexcept;
 
-// The largest score and the first place where it stands. NaN is the largest of
-// all. n > 0.
-struct LargestScore {
-  float score = 0;
-  std::int64_t index = 0;
-};
-LargestScore largest_score(const float* scores, std::int64_t n) noexcept;
+// The k largest scores, largest first, and their places; of equals the smaller
+// place is first. NaN is larger than all. 0 < k <= n.
+void best_scores(const float* scores, std::int64_t n, std::int64_t k,
+                 std::int32_t* places, float* values) noexcept;
 
 }  // namespace regard::kernels

@@ -48,8 +48,8 @@ const TransformerConfig& checked(const TransformerConfig& c) {
   return c;
 }
 
-void check_sentences(const PackedTokens& packed, std::int64_t vocab,
-                     const char* where, const char* name) {
+void check_sentences(const TransformerConfig& c, const PackedTokens& packed,
+                     std::int64_t vocab, const char* where, const char* name) {
   const auto& offsets = packed.offsets;
   require(!offsets.empty() && offsets.front() == 0 &&
               offsets.back() == packed.size(),
@@ -58,6 +58,11 @@ void check_sentences(const PackedTokens& packed, std::int64_t vocab,
   for (std::size_t s = 1; s < offsets.size(); ++s) {
     require(offsets[s] > offsets[s - 1], where, name,
             " must have no empty sentence; sentence ", s - 1, " is");
+    require(c.positions != Positions::kLearned ||
+                offsets[s] - offsets[s - 1] <= c.max_length,
+            where, name, " must have no sentence of more than ", c.max_length,
+            " tokens, as there are positions; sentence ", s - 1, " has ",
+            offsets[s] - offsets[s - 1]);
   }
   for (const std::int32_t token : packed.tokens) {
     require(token >= 0 && token < vocab, where, name,
@@ -97,7 +102,7 @@ ParameterSpecs transformer_specs(const TransformerConfig& c) {
 
 void check_source(const TransformerConfig& c, const PackedTokens& source,
                   const char* where) {
-  check_sentences(source, c.source_vocab, where, "source");
+  check_sentences(c, source, c.source_vocab, where, "source");
 }
 
 Variable embed(Pass& pass, const TransformerConfig& c, PositionTables& tables,
@@ -172,7 +177,7 @@ LossSum Transformer::run(const TranslationBatch& batch, Mode mode,
                                 ? "Transformer::loss"
                                 : "Transformer::loss_and_gradients";
   detail::check_source(config_, batch.source, where);
-  check_sentences(batch.target, config_.target_vocab, where, "target");
+  check_sentences(config_, batch.target, config_.target_vocab, where, "target");
   require(batch.source.sequences() == batch.target.sequences(), where,
           "source and target must have equally many sentences; they have ",
           batch.source.sequences(), " and ", batch.target.sequences());

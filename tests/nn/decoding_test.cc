@@ -1,0 +1,318 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "regard/nn/decoding.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "nn/transformer_pass.h"
+#include "regard/core/error.h"
+#include "regard/core/random.h"
+#include "regard/nn/transformer.h"
+
+namespace regard::nn {
+namespace {
+
+TransformerConfig small_config() {
+  TransformerConfig c;
+  c.source_vocab = c.target_vocab = 61;
+  c.model_dim = 24;
+  c.heads = 3;
+  c.encoder_layers = 2;
+  c.decoder_layers = 2;
+  c.feed_forward_dim = 40;
+  c.shared_embeddings = true;
+  c.tied_output = true;
+  return c;
+}
+
+PackedTokens sentences(std::vector<std::int64_t> lengths, std::uint64_t seed) {
+  Random random(seed);
+  PackedTokens packed;
+  for (const std::int64_t length : lengths) {
+    for (std::int64_t i = 0; i < length; ++i) {
+      packed.tokens.push_back(static_cast<std::int32_t>(random.below(61)));
+    }
+    packed.offsets.push_back(packed.size());
+  }
+  return packed;
+}
+
+// The scores after each token of each target, [target tokens, vocab], by the
+// layers that training uses.
+Tensor full_pass(Transformer& model, const PackedTokens& source,
+                 const PackedTokens& target) {
+  autograd::Tape tape(autograd::Record::kNo);
+  Pass pass(tape, model.parameters());
+  detail::PositionTables tables;
+  tables.reserve(model.config(), source);
+  tables.reserve(model.config(), target);
+  const Variable memory = detail::encode(pass, model.config(), tables, source);
+  const Variable x = detail::decode(pass, model.config(), tables, target,
+                                    memory, {.offsets = source.offsets});
+  const Variable scores = autograd::linear(
+      tape, x, pass.parameter(detail::output_name(model.config())), {});
+  Tensor out({scores.rows(), scores.columns()});
+  std::copy_n(scores.data(), out.size(), out.values<float>().data());
+  return out;
+}
+
+bool same_bits(const float* a, const float* b, std::int64_t n) {
+  return std::memcmp(a, b, static_cast<std::size_t>(n) * sizeof(float)) == 0;
+}
+
+struct Kind {
+  const char* name;
+  Positions positions;
+  Activation activation;
+  Norm norm;
+  bool norm_first;
+};
+
+class Decoding : public ::testing::TestWithParam<Kind> {};
+
+// Three sources with two hypotheses each, which say given words.
+TEST_P(Decoding, GivesTheBitsOfAPassOverTheWholeSentence) {
+  TransformerConfig c = small_config();
+  c.positions = GetParam().positions;
+  c.activation = GetParam().activation;
+  c.norm = GetParam().norm;
+  c.norm_first = GetParam().norm_first;
+  c.final_norm = GetParam().norm_first;
+  Transformer model(c, 5);
+  const PackedTokens source = sentences({4, 1, 9}, 1);
+  constexpr std::int64_t kSteps = 20;
+  const PackedTokens target =
+      sentences(std::vector<std::int64_t>(6, kSteps), 2);
+  PackedTokens twice;
+  for (std::size_t s = 0; s < 3; ++s) {
+    for (int b = 0; b < 2; ++b) {
+      twice.tokens.insert(twice.tokens.end(),
+                          source.tokens.begin() + source.offsets[s],
+                          source.tokens.begin() + source.offsets[s + 1]);
+      twice.offsets.push_back(twice.size());
+    }
+  }
+  const Tensor truth = full_pass(model, twice, target);
+
+  const TransformerDecoder decoder(model);
+  for (const int threads : {1, 3}) {
+    DecoderState state = decoder.start(source, 2, {.count = threads});
+    ASSERT_EQ(state.hypotheses(), 6);
+    for (std::int64_t i = 0; i < kSteps; ++i) {
+      std::vector<std::int32_t> tokens;
+      for (std::int64_t h = 0; h < 6; ++h) {
+        tokens.push_back(
+            target.tokens[static_cast<std::size_t>(h * kSteps + i)]);
+      }
+      state.step(tokens);
+      for (std::int64_t h = 0; h < 6; ++h) {
+        ASSERT_TRUE(same_bits(state.logits().at(h),
+                              truth.view<float, 2>().at(h * kSteps + i), 61))
+            << "hypothesis " << h << ", step " << i << ", threads " << threads;
+      }
+    }
+    EXPECT_EQ(state.length(), kSteps);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Kinds, Decoding,
+    ::testing::Values(Kind{"PlacesBySinusNormsAfter", Positions::kSinusoidal,
+                           Activation::kRelu, Norm::kLayerNorm, false},
+                      Kind{"LearnedPlacesNormsBefore", Positions::kLearned,
+                           Activation::kGelu, Norm::kLayerNorm, true},
+                      Kind{"RotaryWithSwiglu", Positions::kRotary,
+                           Activation::kSwiglu, Norm::kRmsNorm, true},
+                      Kind{"NoPlacesGeluByTanh", Positions::kNone,
+                           Activation::kGeluTanh, Norm::kRmsNorm, false}),
+    [](const auto& kind) { return std::string(kind.param.name); });
+
+TEST(DecodingOrder, AHypothesisGoesOnFromItsParent) {
+  Transformer model(small_config(), 6);
+  const TransformerDecoder decoder(model);
+  const PackedTokens source = sentences({3, 5}, 3);
+  // Hypotheses say 1 2 3 4, each a word of its own, then change places.
+  DecoderState state = decoder.start(source, 2);
+  state.step(std::vector<std::int32_t>{1, 2, 3, 4});
+  state.reorder(std::vector<std::int64_t>{1, 1, 0, 3});
+  EXPECT_EQ(state.source_of(2), 0);
+  EXPECT_EQ(state.source_of(3), 1);
+  state.step(std::vector<std::int32_t>{5, 6, 7, 8});
+
+  PackedTokens said;
+  said.tokens = {2, 5, 2, 6, 1, 7, 4, 8};
+  said.offsets = {0, 2, 4, 6, 8};
+  PackedTokens sources;
+  for (const std::size_t s : {0, 0, 0, 1}) {
+    sources.tokens.insert(sources.tokens.end(),
+                          source.tokens.begin() + source.offsets[s],
+                          source.tokens.begin() + source.offsets[s + 1]);
+    sources.offsets.push_back(sources.size());
+  }
+  const Tensor truth = full_pass(model, sources, said);
+  for (std::int64_t h = 0; h < 4; ++h) {
+    EXPECT_TRUE(same_bits(state.logits().at(h),
+                          truth.view<float, 2>().at(2 * h + 1), 61));
+  }
+}
+
+TEST(DecodingOrder, SourcesMayBeLeftAndHypothesesMayGrowInNumber) {
+  Transformer model(small_config(), 7);
+  const TransformerDecoder decoder(model);
+  const PackedTokens source = sentences({3, 5, 2}, 4);
+  DecoderState state = decoder.start(source, 1);
+  state.step(std::vector<std::int32_t>{1, 2, 3});
+  state.reorder(std::vector<std::int64_t>{0, 0, 0, 2, 2, 2});
+  for (int i = 0; i < 40; ++i) {  // past the first room for tokens
+    state.step(std::vector<std::int32_t>{4, 4, 4, 4, 4, 4});
+  }
+  EXPECT_TRUE(same_bits(state.logits().at(0), state.logits().at(2), 61));
+  EXPECT_TRUE(same_bits(state.logits().at(3), state.logits().at(5), 61));
+  EXPECT_FALSE(same_bits(state.logits().at(0), state.logits().at(3), 61));
+  state.reorder(std::vector<std::int64_t>{});
+  EXPECT_EQ(state.hypotheses(), 0);
+  state.step({});
+}
+
+TEST(DecodingBest, AreTheLargestLogProbabilitiesInOrder) {
+  Transformer model(small_config(), 8);
+  const TransformerDecoder decoder(model);
+  DecoderState state = decoder.start(sentences({3, 5}, 5), 1);
+  state.step(std::vector<std::int32_t>{1, 2});
+  constexpr std::int64_t kBest = 7;
+  Tensor tokens(DType::kInt32, {2, kBest});
+  Tensor values({2, kBest});
+  state.best(kBest, tokens.view<std::int32_t, 2>(), values.view<float, 2>());
+  for (std::int64_t h = 0; h < 2; ++h) {
+    const float* const row = state.logits().at(h);
+    double sum = 0;
+    for (int i = 0; i < 61; ++i) sum += std::exp(double{row[i]});
+    std::vector<int> order(61);
+    std::iota(order.begin(), order.end(), 0);
+    std::stable_sort(order.begin(), order.end(),
+                     [&](int a, int b) { return row[a] > row[b]; });
+    for (std::int64_t i = 0; i < kBest; ++i) {
+      const int token = order[static_cast<std::size_t>(i)];
+      EXPECT_EQ((tokens.view<std::int32_t, 2>()(h, i)), token);
+      EXPECT_NEAR((values.view<float, 2>()(h, i)), row[token] - std::log(sum),
+                  1e-5);
+    }
+  }
+}
+
+TEST(DecodingWeights, SumToOneOverTheSourceAndAreZeroBehindIt) {
+  Transformer model(small_config(), 9);
+  const TransformerDecoder decoder(model);
+  const PackedTokens source = sentences({3, 6, 1}, 6);
+  DecoderState state = decoder.start(source, 2);
+  state.step(std::vector<std::int32_t>{1, 2, 3, 4, 5, 6});
+  Tensor weights({6, 6});
+  for (std::int64_t layer = 0; layer < 2; ++layer) {
+    state.cross_attention(layer, weights.view<float, 2>());
+    for (std::int64_t h = 0; h < 6; ++h) {
+      const std::int64_t length = state.source_length(state.source_of(h));
+      double sum = 0;
+      for (std::int64_t j = 0; j < 6; ++j) {
+        const float w = weights.view<float, 2>()(h, j);
+        if (j >= length) {
+          EXPECT_EQ(w, 0.0f);
+        }
+        sum += w;
+      }
+      EXPECT_NEAR(sum, 1.0, 1e-5);
+    }
+  }
+  // Hypotheses of one source that said different words look differently.
+  EXPECT_FALSE(same_bits(weights.view<float, 2>().at(2),
+                         weights.view<float, 2>().at(3), 6));
+}
+
+template <typename Call>
+std::string refusal(const Call& call) {
+  try {
+    call();
+  } catch (const InvalidArgument& error) {
+    return error.what();
+  }
+  return "nothing was refused";
+}
+
+TEST(DecodingRefusals, NameTheRule) {
+  using ::testing::HasSubstr;
+  Transformer model(small_config(), 10);
+  const TransformerDecoder decoder(model);
+  EXPECT_THAT(refusal([&] { decoder.start(sentences({2}, 1), 0); }),
+              HasSubstr("TransformerDecoder::start: beams must be positive; "
+                        "got 0"));
+  PackedTokens bad = sentences({2}, 1);
+  bad.tokens[1] = 61;
+  EXPECT_THAT(refusal([&] { decoder.start(bad, 1); }),
+              HasSubstr("source must hold tokens in 0 .. 60; got 61"));
+  TransformerConfig learned = small_config();
+  learned.positions = Positions::kLearned;
+  learned.max_length = 4;
+  Transformer other(learned, 11);
+  const TransformerDecoder short_of_breath(other);
+  EXPECT_THAT(
+      refusal([&] {
+        short_of_breath.start(sentences({2, 5}, 1), 1);
+      }),
+      HasSubstr("source must have no sentence of more than 4 tokens, as "
+                "there are positions; sentence 1 has 5"));
+  DecoderState breath = short_of_breath.start(sentences({2}, 1), 1);
+  for (int i = 0; i < 4; ++i) breath.step(std::vector<std::int32_t>{1});
+  EXPECT_THAT(refusal([&] { breath.step(std::vector<std::int32_t>{1}); }),
+              HasSubstr("DecoderState::step: a sentence must have at most 4 "
+                        "tokens, as there are positions"));
+  DecoderState state = decoder.start(sentences({2, 3}, 1), 1);
+  EXPECT_THAT(refusal([&] { state.step(std::vector<std::int32_t>{1}); }),
+              HasSubstr("one token a hypothesis; hypotheses are 2, tokens are "
+                        "1"));
+  EXPECT_THAT(refusal([&] {
+                state.step(std::vector<std::int32_t>{1, -1});
+              }),
+              HasSubstr("a token must lie in 0 .. 60; got -1"));
+  EXPECT_THAT(refusal([&] {
+                state.reorder(std::vector<std::int64_t>{0, 2});
+              }),
+              HasSubstr("a parent must lie in 0 .. 1; got 2"));
+  EXPECT_THAT(
+      refusal([&] {
+        state.reorder(std::vector<std::int64_t>{1, 0});
+      }),
+      HasSubstr("the sources of the hypotheses must not fall; hypothesis 1 has "
+                "source 0, the one before has 1"));
+  EXPECT_THAT(refusal([&] { state.source_of(2); }),
+              HasSubstr("a hypothesis must lie in 0 .. 1; got 2"));
+  EXPECT_THAT(refusal([&] { state.source_length(-1); }),
+              HasSubstr("a source must lie in 0 .. 1; got -1"));
+  Tensor tokens(DType::kInt32, {2, 3});
+  Tensor values({2, 2});
+  EXPECT_THAT(refusal([&] {
+                state.best(3, tokens.view<std::int32_t, 2>(),
+                           values.view<float, 2>());
+              }),
+              HasSubstr("tokens and log_probabilities must be [2, 3]; they are "
+                        "[2, 3] and [2, 2]"));
+  EXPECT_THAT(refusal([&] {
+                state.best(62, tokens.view<std::int32_t, 2>(),
+                           values.view<float, 2>());
+              }),
+              HasSubstr("k must lie in 1 .. 61; got 62"));
+  EXPECT_THAT(
+      refusal([&] { state.cross_attention(2, values.view<float, 2>()); }),
+      HasSubstr("a layer must lie in 0 .. 1; got 2"));
+  EXPECT_THAT(
+      refusal([&] { state.cross_attention(1, values.view<float, 2>()); }),
+      HasSubstr("weights must be [2, 3]; they are [2, 2]"));
+}
+
+}  // namespace
+}  // namespace regard::nn

@@ -1,6 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""regard for PyTorch: change one line, get the same numbers sooner, in less memory."""
+"""regard for PyTorch: change one line, get the same numbers sooner, in less memory.
 
-from ._functional import scaled_dot_product_attention
+    from regard.torch import scaled_dot_product_attention   # for F.'s
+    from regard.torch import MultiheadAttention             # for nn.'s
+    with regard.torch.use(): ...                            # for models as they are
 
-__all__ = ["scaled_dot_product_attention"]
+All of it is differentiable and works with torch.compile, torch.export and torch.func.
+It uses as many threads as torch.get_num_threads().
+"""
+
+from ._functional import attention, scaled_dot_product_attention, varlen_attention
+from ._multihead import MultiheadAttention, multi_head_attention_forward
+from ._use import use
+
+__all__ = [
+    "MultiheadAttention", "attention", "multi_head_attention_forward",
+    "scaled_dot_product_attention", "use", "varlen_attention",
+]

@@ -43,12 +43,12 @@ def _is_plain(*tensors: Optional[Tensor]) -> bool:
     return True
 
 
-def _draw_seed() -> Tensor:
+def draw_seed() -> Tensor:
     """A seed from torch's generator: torch.manual_seed makes it come again."""
     return torch.randint(torch.iinfo(torch.int64).max, (), dtype=torch.int64)
 
 
-def _attend(q, k, v, mask: str, mask_tensors: List[Tensor], bias=None, head_scales=None,
+def attend(q, k, v, mask: str, mask_tensors: List[Tensor], bias=None, head_scales=None,
             alibi=None, sinks=None, q_offsets=None, kv_offsets=None, scale=None, score="dot",
             softcap=0.0, dropout=0.0, seed=None, compute="float32", return_lse=False):
     """4-D attention, directly where that is allowed, else as an operator."""
@@ -61,6 +61,80 @@ def _attend(q, k, v, mask: str, mask_tensors: List[Tensor], bias=None, head_scal
         q, k, v, mask, mask_tensors, bias, head_scales, alibi, sinks, q_offsets, kv_offsets,
         scale, score, softcap, dropout, seed, compute)
     return (out, lse) if return_lse else out
+
+
+def attention(
+    q: Tensor, k: Tensor, v: Tensor, *, mask: Optional[Mask] = None, bias: Optional[Tensor] = None,
+    scale: Optional[float] = None, score: str = "dot", softcap: Optional[float] = None,
+    sinks: Optional[Tensor] = None, alibi: Optional[Tensor] = None,
+    head_scales: Optional[Tensor] = None, dropout: float = 0.0, seed: Optional[int] = None,
+    sequences: Union[None, Tensor, Tuple[Tensor, Tensor]] = None, return_lse: bool = False,
+    compute: str = "float32",
+) -> Union[Tensor, Tuple[Tensor, Tensor]]:
+    """`regard.attention` with gradients: of q, k, v, bias, sinks, alibi and head_scales.
+
+    q, k and v are [batch, heads, len, dim]; kv_heads divides heads. Masks are those
+    of `regard.mask`, such as causal() & window(511, 0) & documents(ids). Without a
+    seed, dropout draws one from torch's generator.
+
+    >>> import torch, regard
+    >>> q = torch.zeros(1, 2, 4, 8, requires_grad=True)
+    >>> out = regard.torch.attention(q, q, q, mask=regard.mask.causal(), softcap=30.0)
+    >>> out.sum().backward()
+    >>> q.grad.shape
+    torch.Size([1, 2, 4, 8])
+    """
+    text, tensors = _ops.describe_mask(mask)
+    real = _ops.real_dtype(q.dtype)
+
+    def as_real(tensor):
+        return tensor if tensor is None else tensor.to(real)
+
+    if bias is not None:
+        bias = as_real(bias)
+        while bias.dim() < 4:
+            bias = bias.unsqueeze(0)
+    q_offsets, kv_offsets = sequences if isinstance(sequences, tuple) else (sequences, sequences)
+    seed_tensor = None
+    if dropout > 0.0:
+        seed_tensor = draw_seed() if seed is None else torch.tensor(seed, dtype=torch.int64)
+    return attend(q, k, v, text, tensors, bias, as_real(head_scales), as_real(alibi),
+                   as_real(sinks), q_offsets, kv_offsets, scale, score, softcap or 0.0, dropout,
+                   seed_tensor, compute, return_lse)
+
+
+def varlen_attention(
+    query: Tensor, key: Tensor, value: Tensor, cu_seq_q: Tensor,
+    cu_seq_k: Optional[Tensor] = None, *, scale: Optional[float] = None,
+    window_size: Tuple[int, int] = (-1, -1), enable_gqa: bool = False, dropout_p: float = 0.0,
+) -> Tensor:
+    """Attention of sequences packed one after the other, without padding.
+
+    query, key and value are [total, heads, dim]; cu_seq_q and cu_seq_k are the
+    offsets [0, ..., total], as in torch.nn.attention.varlen.varlen_attn. window_size
+    (-1, 0) is causal, (-1, -1) shows everything; the last query of a sequence stands
+    at its last key.
+
+    >>> import torch, regard
+    >>> q = torch.zeros(7, 2, 8)
+    >>> regard.torch.varlen_attention(q, q, q, torch.tensor([0, 3, 7])).shape
+    torch.Size([7, 2, 8])
+    """
+    if not enable_gqa and query.shape[1] != key.shape[1]:
+        raise ValueError("varlen_attention: without enable_gqa, query and key must have the same "
+                         f"heads; query is {list(query.shape)}, key is {list(key.shape)}")
+    left, right = window_size
+    mask = _ops.NO_MASK
+    if left >= 0 or right >= 0:
+        mask = f'[["window", {left}, {right}, "bottom_right"]]'
+
+    def heads_first(tensor):
+        return tensor.transpose(0, 1).unsqueeze(0)
+
+    out = attend(heads_first(query), heads_first(key), heads_first(value), mask, [],
+                  q_offsets=cu_seq_q, kv_offsets=cu_seq_q if cu_seq_k is None else cu_seq_k,
+                  scale=scale, dropout=dropout_p, seed=draw_seed() if dropout_p > 0.0 else None)
+    return out.squeeze(0).transpose(0, 1)
 
 
 def _refuse(text: str):
@@ -118,7 +192,19 @@ def scaled_dot_product_attention(
     dropout_p: float = 0.0, is_causal: bool = False, scale: Optional[float] = None,
     enable_gqa: bool = False,
 ) -> Tensor:
-    """`torch.nn.functional.scaled_dot_product_attention`, by regard."""
+    """`torch.nn.functional.scaled_dot_product_attention`, by regard.
+
+    The same arguments: 2-D to N-D inputs; attn_mask is bool (True is visible) or
+    float (added to the scores, with a gradient), and broadcasts; is_causal lets the
+    first query see the first key; dropout_p draws from torch's generator. Every case
+    runs in memory that grows with the length and not its square, forward and
+    backward. One difference: a row that sees no key gives zeros, never NaN.
+
+    >>> import torch, regard.torch
+    >>> q = torch.zeros(2, 8, 16, 64)
+    >>> regard.torch.scaled_dot_product_attention(q, q, q, is_causal=True).shape
+    torch.Size([2, 8, 16, 64])
+    """
     if attn_mask is None and dropout_p == 0.0 and query.dim() == 4:
         # The common small call: as few steps as there can be.
         batch, heads, _, dim = query.shape
@@ -150,8 +236,8 @@ def scaled_dot_product_attention(
                             f"it is {attn_mask.dtype}")
     drops_all = dropout_p == 1.0
     dropout = 0.0 if drops_all else dropout_p
-    seed = _draw_seed() if dropout > 0.0 else None
-    out = _attend(query, key, value, mask, mask_tensors, bias, scale=scale, dropout=dropout,
+    seed = draw_seed() if dropout > 0.0 else None
+    out = attend(query, key, value, mask, mask_tensors, bias, scale=scale, dropout=dropout,
                   seed=seed)
     if drops_all:
         out = out * 0.0

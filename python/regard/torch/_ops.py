@@ -20,6 +20,7 @@ from .. import mask as masks
 from .._core import Mask
 from .._core import attention as _forward
 from .._core import attention_backward as _backward
+from .._core import attention_weights as _weights
 
 NO_MASK = ""
 
@@ -187,3 +188,105 @@ def _differentiate(ctx, d_out, d_lse):
 
 
 attention.register_autograd(_differentiate, setup_context=_setup_context)
+
+
+# The weights: where they are asked for, the N x N matrix exists anyway.
+
+
+@torch.library.custom_op("regard::attention_weights", mutates_args=(), device_types="cpu")
+def attention_weights(
+    q: Tensor, k: Tensor, mask: str, mask_tensors: List[Tensor], bias: Optional[Tensor],
+    scale: Optional[float], mean: bool,
+) -> Tensor:
+    weights = _weights(q, k, mask=build_mask(mask, mask_tensors), bias=bias, scale=scale,
+                       heads="mean" if mean else "each", threads=torch.get_num_threads())
+    return weights.to(q.dtype)
+
+
+@attention_weights.register_fake
+def _(q, k, mask, mask_tensors, bias, scale, mean):
+    return q.new_empty(q.shape[0], 1 if mean else q.shape[1], q.shape[2], k.shape[2])
+
+
+def _setup_weights(ctx, inputs, output):
+    q, k, mask, mask_tensors, bias, scale, mean = inputs
+    ctx.save_for_backward(q, k, bias, *mask_tensors)
+    ctx.constants = (mask, scale, mean)
+
+
+def _differentiate_weights(ctx, d_weights):
+    q, k, bias, *mask_tensors = ctx.saved_tensors
+    mask, scale, mean = ctx.constants
+    heads, kv_heads = q.shape[1], k.shape[1]
+    weights = attention_weights(q, k, mask, mask_tensors, bias, scale, False)
+    if mean:
+        d_weights = d_weights.expand(weights.shape) / heads
+    # weights = softmax(s): d_s = weights * (d_weights - sum(d_weights * weights))
+    d_s = weights * (d_weights - (d_weights * weights).sum(-1, keepdim=True))
+    d_bias = None
+    if bias is not None:
+        summed = [i for i in range(4) if bias.shape[i] == 1 and d_s.shape[i] != 1]
+        d_bias = (d_s.sum(summed, keepdim=True) if summed else d_s).to(bias.dtype)
+    d_s = d_s * (q.shape[-1] ** -0.5 if scale is None else scale)
+    repeated = k.repeat_interleave(heads // kv_heads, 1) if kv_heads != heads else k
+    d_q = d_s @ repeated
+    d_k = d_s.transpose(-2, -1) @ q
+    if kv_heads != heads:
+        d_k = d_k.unflatten(1, (kv_heads, heads // kv_heads)).sum(2)
+    return d_q, d_k, None, [None] * len(mask_tensors), d_bias, None, None
+
+
+attention_weights.register_autograd(_differentiate_weights, setup_context=_setup_weights)
+
+
+# torch.func.vmap: the mapped dimension becomes part of the batch.
+
+
+def _refuse_vmap(text):
+    raise NotImplementedError(f"regard::attention under vmap: {text}")
+
+
+def _fold(tensor, dim, count):
+    """[count, batch, ...] as one batch."""
+    if dim is None:
+        tensor = tensor.expand(count, *tensor.shape)
+    else:
+        tensor = tensor.movedim(dim, 0)
+    return tensor.flatten(0, 1)
+
+
+def _fold_pairs(tensor, dim, count, batch):
+    """The same for a mask or a bias, whose dimensions may be fewer, or 1."""
+    if tensor is None:
+        return None
+    tensor = tensor.expand(count, *tensor.shape) if dim is None else tensor.movedim(dim, 0)
+    while tensor.dim() < 5:
+        tensor = tensor.unsqueeze(1)
+    return tensor.expand(count, batch, *tensor.shape[2:]).flatten(0, 1)
+
+
+def _check_vmap(mask, dropout, per_head, per_head_dims, offsets):
+    if dropout > 0.0:
+        _refuse_vmap("dropout must be 0")
+    if offsets is not None:
+        _refuse_vmap("packed sequences are not supported")
+    if any(dim is not None for dim in per_head_dims):
+        _refuse_vmap("sinks, alibi and head_scales must be the same for all")
+    for name, *values in _parse(mask) if mask else ():
+        if name in ("lengths", "documents"):
+            _refuse_vmap(f"masks of the kind {name} are not supported")
+
+
+@attention.register_vmap
+def _(info, in_dims, q, k, v, mask, mask_tensors, bias, head_scales, alibi, sinks, q_offsets,
+      kv_offsets, scale, score, softcap, dropout, seed, compute):
+    count = info.batch_size
+    _check_vmap(mask, dropout, (head_scales, alibi, sinks), in_dims[6:9], q_offsets)
+    batch = q.shape[0 if in_dims[0] is None else (1 if in_dims[0] == 0 else 0)]
+    tensor_dims = in_dims[4] or [None] * len(mask_tensors)
+    out, lse = attention(
+        _fold(q, in_dims[0], count), _fold(k, in_dims[1], count), _fold(v, in_dims[2], count),
+        mask, [_fold_pairs(t, dim, count, batch) for t, dim in zip(mask_tensors, tensor_dims)],
+        _fold_pairs(bias, in_dims[5], count, batch), head_scales, alibi, sinks, None, None, scale,
+        score, softcap, dropout, None, compute)
+    return (out.unflatten(0, (count, batch)), lse.unflatten(0, (count, batch))), (0, 0)

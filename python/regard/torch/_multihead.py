@@ -1,0 +1,189 @@
+# SPDX-License-Identifier: Apache-2.0
+"""torch.nn.MultiheadAttention by regard: the same layer, no N x N matrix."""
+
+from typing import List, Optional, Tuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from . import _functional, _ops
+
+
+def _refuse(text: str):
+    raise ValueError(f"MultiheadAttention: {text}")
+
+
+class _Pairs:
+    """The masks of a call, in PyTorch's sense for this layer: True is hidden, floats are added.
+
+    Bool masks stay as they are, so that a padding mask [batch, keys] is never
+    blown up to pairs of queries and keys.
+    """
+
+    def __init__(self):
+        self.parts: List[str] = []
+        self.tensors: List[Tensor] = []
+        self.bias: Optional[Tensor] = None
+
+    def add(self, mask: Tensor, dtype: torch.dtype):
+        if mask.dtype is torch.bool:
+            self.parts.append(f'["drop", {{"tensor": {len(self.tensors)}}}]')
+            self.tensors.append(mask)
+        elif mask.is_floating_point():
+            mask = mask.to(_ops.real_dtype(dtype))
+            self.bias = mask if self.bias is None else self.bias + mask
+        else:
+            raise TypeError(f"MultiheadAttention: masks must be bool or float; got {mask.dtype}")
+
+    def text(self) -> str:
+        return "[" + ", ".join(self.parts) + "]" if self.parts else _ops.NO_MASK
+
+
+def _read_masks(attn_mask, key_padding_mask, is_causal, sizes, appended, dtype) -> _Pairs:
+    batch, heads, q_len, kv_len = sizes
+    pairs = _Pairs()
+    if is_causal and attn_mask is None:
+        _refuse("is_causal is a hint about attn_mask, which must be given with it")
+    if is_causal and not appended:
+        # What the hint promises, without reading the mask.
+        pairs.parts.append('["causal", "top_left"]')
+    elif attn_mask is not None:
+        if attn_mask.shape == (q_len, kv_len):
+            attn_mask = attn_mask[None, None]
+        elif attn_mask.shape == (batch * heads, q_len, kv_len):
+            attn_mask = attn_mask.unflatten(0, (batch, heads))
+        else:
+            _refuse("attn_mask must be [q_len, kv_len] or [batch * heads, q_len, kv_len]; it is "
+                    f"{list(attn_mask.shape)}, q_len is {q_len}, kv_len is {kv_len}")
+        pairs.add(F.pad(attn_mask, (0, appended)) if appended else attn_mask, dtype)
+    if key_padding_mask is not None:
+        if key_padding_mask.shape != (batch, kv_len):
+            _refuse(f"key_padding_mask must be [batch, kv_len]; it is "
+                    f"{list(key_padding_mask.shape)}, batch is {batch}, kv_len is {kv_len}")
+        padding = key_padding_mask[:, None, None]
+        pairs.add(F.pad(padding, (0, appended)) if appended else padding, dtype)
+    return pairs
+
+
+def _project(query, key, value, weights, bias):
+    """The three projections, [len, batch, width] each; one product where the input is one."""
+    in_proj_weight, separate = weights
+    if in_proj_weight is not None and query is key and key is value:
+        return F.linear(query, in_proj_weight, bias).chunk(3, -1)
+    parts = in_proj_weight.chunk(3) if in_proj_weight is not None else separate
+    biases = (None, None, None) if bias is None else bias.chunk(3)
+    return tuple(F.linear(x, w, b) for x, w, b in zip((query, key, value), parts, biases))
+
+
+def multi_head_attention_forward(
+    query: Tensor, key: Tensor, value: Tensor, embed_dim_to_check: int, num_heads: int,
+    in_proj_weight: Optional[Tensor], in_proj_bias: Optional[Tensor], bias_k: Optional[Tensor],
+    bias_v: Optional[Tensor], add_zero_attn: bool, dropout_p: float, out_proj_weight: Tensor,
+    out_proj_bias: Optional[Tensor], training: bool = True,
+    key_padding_mask: Optional[Tensor] = None, need_weights: bool = True,
+    attn_mask: Optional[Tensor] = None, use_separate_proj_weight: bool = False,
+    q_proj_weight: Optional[Tensor] = None, k_proj_weight: Optional[Tensor] = None,
+    v_proj_weight: Optional[Tensor] = None, static_k: Optional[Tensor] = None,
+    static_v: Optional[Tensor] = None, average_attn_weights: bool = True, is_causal: bool = False,
+) -> Tuple[Tensor, Optional[Tensor]]:
+    """`torch.nn.functional.multi_head_attention_forward`, by regard."""
+    if static_k is not None or static_v is not None:
+        _refuse("static_k and static_v are not supported")
+    if query.dim() not in (2, 3) or key.dim() != query.dim() or value.dim() != query.dim():
+        _refuse("query, key and value must all be [len, batch, dim] or [len, dim]; they are "
+                f"{list(query.shape)}, {list(key.shape)} and {list(value.shape)}")
+    batched = query.dim() == 3
+    if not batched:
+        same = query is key and key is value
+        query, key, value = query.unsqueeze(1), key.unsqueeze(1), value.unsqueeze(1)
+        if same:
+            key = value = query
+        if key_padding_mask is not None:
+            key_padding_mask = key_padding_mask.unsqueeze(0)
+    q_len, batch, width = query.shape
+    kv_len = key.shape[0]
+    if width != embed_dim_to_check or width % num_heads:
+        _refuse(f"query must have {embed_dim_to_check} columns, which {num_heads} heads divide; "
+                f"it is {list(query.shape)}")
+    separate = (q_proj_weight, k_proj_weight, v_proj_weight)
+    weights = (None, separate) if use_separate_proj_weight else (in_proj_weight, None)
+    q, k, v = _project(query, key, value, weights, in_proj_bias)
+
+    appended = 0
+    if bias_k is not None:
+        k = torch.cat([k, bias_k.expand(1, batch, -1)])
+        v = torch.cat([v, bias_v.expand(1, batch, -1)])
+        appended += 1
+    if add_zero_attn:
+        k = torch.cat([k, k.new_zeros(1, *k.shape[1:])])
+        v = torch.cat([v, v.new_zeros(1, *v.shape[1:])])
+        appended += 1
+
+    def heads_first(x):  # a view: [batch, heads, len, head_dim]
+        return x.unflatten(-1, (num_heads, -1)).permute(1, 2, 0, 3)
+
+    q, k, v = heads_first(q), heads_first(k), heads_first(v)
+    pairs = _read_masks(attn_mask, key_padding_mask, is_causal, (batch, num_heads, q_len, kv_len),
+                        appended, q.dtype)
+    dropout = dropout_p if training else 0.0
+    drops_all = dropout >= 1.0
+    dropout = 0.0 if drops_all else dropout
+    seed = _functional.draw_seed() if dropout > 0.0 else None
+    out = _functional.attend(q, k, v, pairs.text(), pairs.tensors, pairs.bias, dropout=dropout,
+                             seed=seed)
+    if drops_all:
+        out = out * 0.0
+    out = F.linear(out.permute(2, 0, 1, 3).flatten(-2), out_proj_weight, out_proj_bias)
+    attention_weights = None
+    if need_weights:
+        attention_weights = _ops.attention_weights(q, k, pairs.text(), pairs.tensors, pairs.bias,
+                                                   None, average_attn_weights)
+        if average_attn_weights:
+            attention_weights = attention_weights.squeeze(1)
+    if not batched:
+        out = out.squeeze(1)
+        attention_weights = None if attention_weights is None else attention_weights.squeeze(0)
+    return out, attention_weights
+
+
+class MultiheadAttention(torch.nn.MultiheadAttention):
+    """`torch.nn.MultiheadAttention` by regard: same constructor, calls and state dict.
+
+    Without need_weights no N x N matrix exists, in training neither. Differences: a
+    query that sees no key has an attention of zero, where PyTorch gives NaN; and
+    the weights that are returned are those before dropout.
+
+    >>> import torch, regard.torch
+    >>> layer = regard.torch.MultiheadAttention(64, 4, batch_first=True)
+    >>> x = torch.zeros(2, 10, 64)
+    >>> out, weights = layer(x, x, x)
+    >>> out.shape, weights.shape
+    (torch.Size([2, 10, 64]), torch.Size([2, 10, 10]))
+    """
+
+    def forward(
+        self, query: Tensor, key: Tensor, value: Tensor,
+        key_padding_mask: Optional[Tensor] = None, need_weights: bool = True,
+        attn_mask: Optional[Tensor] = None, average_attn_weights: bool = True,
+        is_causal: bool = False,
+    ) -> Tuple[Tensor, Optional[Tensor]]:
+        if query.device.type not in ("cpu", "meta") or query.is_nested:
+            return super().forward(query, key, value, key_padding_mask, need_weights, attn_mask,
+                                   average_attn_weights, is_causal)
+        swap = self.batch_first and query.dim() == 3
+        if swap:
+            same = (query is key, key is value)
+            query = query.transpose(0, 1)
+            key = query if same[0] else key.transpose(0, 1)
+            value = key if same[1] else value.transpose(0, 1)
+        out, weights = multi_head_attention_forward(
+            query, key, value, self.embed_dim, self.num_heads, self.in_proj_weight,
+            self.in_proj_bias, self.bias_k, self.bias_v, self.add_zero_attn, self.dropout,
+            self.out_proj.weight, self.out_proj.bias, training=self.training,
+            key_padding_mask=key_padding_mask, need_weights=need_weights, attn_mask=attn_mask,
+            use_separate_proj_weight=not self._qkv_same_embed_dim,
+            q_proj_weight=self.q_proj_weight, k_proj_weight=self.k_proj_weight,
+            v_proj_weight=self.v_proj_weight, average_attn_weights=average_attn_weights,
+            is_causal=is_causal)
+        return (out.transpose(0, 1) if swap else out), weights

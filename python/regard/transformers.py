@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: Apache-2.0
+"""regard for Hugging Face: `attn_implementation="regard"`.
+
+    import regard.transformers
+    model = AutoModelForCausalLM.from_pretrained(name, attn_implementation="regard")
+
+Importing this module registers the name. It serves every model of transformers 5
+that goes through its attention interface: encoders, decoders, both together, for
+generation and for training. Softcap, windows, sinks and relative bias stay on the
+fused path, and `output_attentions=True` works. A keyword that a model hands over
+and that is not known here is refused, never ignored.
+"""
+
+import json
+from typing import List, Optional, Tuple
+
+import torch
+from torch import Tensor
+from transformers import AttentionInterface, AttentionMaskInterface
+from transformers.masking_utils import sdpa_mask
+
+from ._core import attention_weights as _weights
+from .torch import _ops
+from .torch._functional import _is_plain, attend, draw_seed
+
+__all__ = ["attention_forward", "attention_mask"]
+
+# Models hand these to every layer. They steer what surrounds the attention, which
+# has used them already: the mask is made from the positions, the cache is filled.
+_NOT_OURS = frozenset({
+    "cache_position", "deterministic", "logits_to_keep", "max_length_k", "max_length_q",
+    "num_items_in_batch", "output_hidden_states", "output_router_logits", "position_ids",
+    "return_dict", "use_cache",
+})
+
+
+def _refuse(text: str):
+    raise ValueError(f"regard.transformers: {text}")
+
+
+class _Visible:
+    """The parts of a mask as they cross the border of an operator."""
+
+    def __init__(self):
+        self.parts: list = []
+        self.tensors: List[Tensor] = []
+
+    def add(self, name: str, *values):
+        def argument(value):
+            if not isinstance(value, Tensor):
+                return value
+            self.tensors.append(value)
+            return {"tensor": len(self.tensors) - 1}
+
+        self.parts.append([name, *map(argument, values)])
+
+    @property
+    def text(self) -> str:
+        return json.dumps(self.parts) if self.parts else _ops.NO_MASK
+
+
+def _add_order(visible: _Visible, q_len: int, kv_len: int, is_causal: bool,
+               sliding_window: Optional[int]):
+    """What a call without a mask means: transformers leaves it out where causal says it all."""
+    if is_causal:
+        # More keys than queries are the empty places of a static cache, which come
+        # last, or the past of a single query.
+        align = "top_left" if q_len > 1 else "bottom_right"
+        if q_len > 1:
+            visible.add("causal", align)
+        if sliding_window is not None and kv_len > sliding_window:
+            visible.add("window", sliding_window - 1, None, align)
+    elif sliding_window is not None and kv_len > sliding_window:
+        _refuse("sliding_window in both directions needs an attention_mask; "
+                f"sliding_window is {sliding_window}, there are {kv_len} keys and no mask")
+
+
+def _add_documents(visible: _Visible, query: Tensor, key: Tensor, offsets: Tensor,
+                   kv_offsets: Optional[Tensor], is_causal: bool):
+    """Sequences packed one after the other see only themselves."""
+    if kv_offsets is None:
+        kv_offsets = offsets
+    if query.shape[0] != 1:
+        _refuse("cu_seq_lens_q needs a batch of 1, in which the sequences are packed; "
+                f"query is {list(query.shape)}")
+    if is_causal and not torch.equal(offsets, kv_offsets):
+        _refuse("packed sequences that are causal must have the same cu_seq_lens_q and "
+                "cu_seq_lens_k")
+
+    def ids(bounds, length):
+        places = torch.arange(length, device=bounds.device)
+        return torch.searchsorted(bounds[1:].to(places.dtype), places, right=True).int()
+
+    visible.add("documents", ids(offsets, query.shape[2]), ids(kv_offsets, key.shape[2]))
+
+
+def _split_mask(visible: _Visible, mask: Tensor, bias: Optional[Tensor]) -> Optional[Tensor]:
+    """A bool mask says what is visible, a float one is added to the scores."""
+    if mask.dim() != 4:
+        _refuse("attention_mask must be [batch or 1, heads or 1, q_len or 1, kv_len]; it is "
+                f"{list(mask.shape)}")
+    if mask.dtype is torch.bool:
+        visible.add("keep", mask)
+        return bias
+    if not mask.is_floating_point():
+        raise TypeError("regard.transformers: attention_mask must be bool or a float type; it is "
+                        f"{mask.dtype}")
+    return mask if bias is None else bias + mask
+
+
+def _attention_weights(query, key, visible: _Visible, bias, sinks, scale, softcap) -> Tensor:
+    """The weights before dropout, in the dtype of the query."""
+    if _is_plain(query, key, bias, sinks, *visible.tensors):
+        weights = _weights(
+            query, key, mask=_ops.build_mask(visible.text, visible.tensors), bias=bias,
+            sinks=sinks, scale=scale, softcap=softcap, threads=torch.get_num_threads())
+        return weights.to(query.dtype)
+    # Attention to the unit vectors gives the weights, and has their gradient.
+    units = torch.eye(key.shape[2], dtype=query.dtype, device=query.device)
+    units = units.expand(*key.shape[:2], *units.shape)
+    return attend(query, key, units, visible.text, visible.tensors, bias, sinks=sinks, scale=scale,
+                  softcap=softcap)
+
+
+def attention_forward(
+    module: torch.nn.Module, query: Tensor, key: Tensor, value: Tensor,
+    attention_mask: Optional[Tensor], dropout: float = 0.0, scaling: Optional[float] = None,
+    is_causal: Optional[bool] = None, softcap: Optional[float] = None,
+    sliding_window: Optional[int] = None, s_aux: Optional[Tensor] = None,
+    position_bias: Optional[Tensor] = None, cu_seq_lens_q: Optional[Tensor] = None,
+    cu_seq_lens_k: Optional[Tensor] = None, output_attentions: Optional[bool] = None, **others,
+) -> Tuple[Tensor, Optional[Tensor]]:
+    """What the layers of transformers call. Returns [batch, q_len, heads, dim] and the weights.
+
+    query is [batch, heads, q_len, dim], key and value [batch, kv_heads, kv_len, dim].
+    attention_mask is bool (True is visible) or float (added). The weights are None
+    unless output_attentions is True, and are those before dropout.
+    """
+    unknown = [name for name, given in others.items()
+               if given is not None and name not in _NOT_OURS]
+    if unknown:
+        _refuse(f"'{type(module).__name__}' hands over {', '.join(sorted(unknown))}, which "
+                "regard does not know; use attn_implementation='eager' for this model")
+    if is_causal is None:
+        is_causal = getattr(module, "is_causal", True)
+    visible, bias = _Visible(), position_bias
+    if attention_mask is None:
+        _add_order(visible, query.shape[2], key.shape[2], is_causal, sliding_window)
+    else:
+        # The window is in it: only the mask knows where the queries stand.
+        bias = _split_mask(visible, attention_mask, bias)
+    if cu_seq_lens_q is not None:
+        _add_documents(visible, query, key, cu_seq_lens_q, cu_seq_lens_k, is_causal)
+
+    real = _ops.real_dtype(query.dtype)
+    bias = None if bias is None else bias.to(real)
+    sinks = None if s_aux is None else s_aux.to(real)
+    softcap = 0.0 if softcap is None else softcap
+    out = attend(query, key, value, visible.text, visible.tensors, bias, sinks=sinks,
+                 scale=scaling, softcap=softcap, dropout=dropout,
+                 seed=draw_seed() if dropout > 0.0 else None)
+    weights = None
+    if output_attentions:
+        weights = _attention_weights(query, key, visible, bias, sinks, scaling, softcap)
+    return out.transpose(1, 2).contiguous(), weights
+
+
+def attention_mask(*arguments, **keywords) -> Optional[Tensor]:
+    """What `attention_forward` wants as a mask: None where causal says it all, else bool."""
+    return sdpa_mask(*arguments, **keywords)
+
+
+AttentionInterface.register("regard", attention_forward)
+AttentionMaskInterface.register("regard", attention_mask)

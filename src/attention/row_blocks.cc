@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <type_traits>
 
+#include "kernels/visible_run.h"
 #include "regard/core/aligned_buffer.h"
 
 namespace regard::detail {
@@ -223,19 +224,29 @@ AttentionBlock BlockMemory<T>::describe(const RowBlock& block,
                       : out.at(e.batch, head_of(i), e.q_begin + query_of(i));
     rows[i] = describe_row(p, mask, block.index, head_of(i), query_of(i), to);
   }
+  // What a dense part hides before and after the keys that it shows is no work
+  // at all; where it hides nothing between them, the range says everything.
+  bool ranges_say_all = true;
   for (std::size_t part = 0; part < mask.dense().size(); ++part) {
+    const DensePart& pairs = mask.dense()[part];
     auto* const at = reinterpret_cast<const bool**>(memory);
     memory += pointer_bytes_;
     for (int i = 0; i < block.count; ++i) {
-      at[i] = mask.dense()[part].row(block.index, head_of(i), query_of(i));
+      at[i] = pairs.row(block.index, head_of(i), query_of(i));
+      const kernels::VisibleRun run = kernels::visible_run(
+          at[i], rows[i].begin, rows[i].end, pairs.visible_when);
+      rows[i].begin = run.begin;
+      rows[i].end = run.end;
+      ranges_say_all = ranges_say_all && run.whole;
     }
-    dense[part] = {at, mask.dense()[part].visible_when};
+    dense[part] = {at, pairs.visible_when};
   }
   result.rows = rows;
   result.row_count = block.count;
-  result.same_keys = see_all;
+  result.same_keys = see_all && mask.dense().empty();
   result.dense = dense;
-  result.dense_count = static_cast<int>(mask.dense().size());
+  result.dense_count =
+      ranges_say_all ? 0 : static_cast<int>(mask.dense().size());
   return result;
 }
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "kernels/attention_forward.h"
+#include "kernels/visible_run.h"
 
 namespace regard::detail {
 namespace {
@@ -69,9 +70,17 @@ void TileCount::add(const Problem<T>& p, const BoundMask& mask,
 
 void TileCount::measure(const BoundMask& mask, std::int64_t index) {
   groups_.clear();
+  ranges_say_all_ = true;
   for (std::int64_t i = 0; i < std::ssize(rows_); ++i) {
     Row& row = rows_[static_cast<std::size_t>(i)];
     row.seen = mask.range(index, row.head, row.query);
+    for (const DensePart& part : mask.dense()) {
+      const kernels::VisibleRun run =
+          kernels::visible_run(part.row(index, row.head, row.query),
+                               row.seen.begin, row.seen.end, part.visible_when);
+      row.seen = {run.begin, run.end};
+      ranges_say_all_ = ranges_say_all_ && run.whole;
+    }
     if (i % kGroupRows == 0) groups_.push_back({i, 0, {}, row.seen});
     Group& group = groups_.back();
     group.any = join(group.any, row.seen);
@@ -83,9 +92,11 @@ void TileCount::measure(const BoundMask& mask, std::int64_t index) {
 TileCount::Tile TileCount::classify(const BoundMask& mask, std::int64_t index,
                                     const Group& group, KeyRange keys) const {
   if (is_empty(keys)) return Tile::kSkipped;
-  bool any_shown = mask.dense().size() != 1;  // several parts: not looked for
+  // Of several parts together it is not looked for.
+  bool any_shown = ranges_say_all_ || mask.dense().size() != 1;
   bool any_hidden = false;
   for (const DensePart& part : mask.dense()) {
+    if (ranges_say_all_) break;
     for (std::int64_t i = group.first; i < group.first + group.count; ++i) {
       if (any_shown && any_hidden) break;
       const Row& row = rows_[static_cast<std::size_t>(i)];

@@ -39,6 +39,7 @@ class TileCount {
 
   std::vector<Row> rows_;
   std::vector<Group> groups_;
+  bool ranges_say_all_ = true;  // of rows_: the dense parts hide nothing else
 };
 
 }  // namespace regard::detail

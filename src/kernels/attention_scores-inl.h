@@ -56,7 +56,7 @@ class ScoreBlock {
 
   int groups() const { return groups_; }
   int row_count() const { return block_.row_count; }
-  // Rows of padding repeat the last row, but for its query, which is zero.
+  // Rows of padding repeat the last row.
   const AttentionRow& row(int i) const {
     return block_.rows[std::min(i, block_.row_count - 1)];
   }
@@ -244,7 +244,6 @@ class ScoreBlock {
 
   template <typename T>
   HWY_INLINE void pack_queries_of(int g) {
-    const Tag d;
     const std::int64_t d_k = block_.keys.d_k;
     float* const q = memory_.queries + g * d_k * kGroupRows;
     const int rows = std::min(kGroupRows, block_.row_count - g * kGroupRows);
@@ -262,13 +261,21 @@ class ScoreBlock {
       scale[r] = from.scale * kLog2E;
       if (block_.cosine) scale[r] *= inverse_norm(at[r], d_k);
     }
-    if (rows % kVecLanes != 0) {  // rows of padding are zero
-      for (std::int64_t c = 0; c < d_k; ++c) {
-        hn::Store(hn::Zero(d), d,
-                  q + c * kGroupRows + rows / kVecLanes * kVecLanes);
-      }
+    // Rows of padding repeat the last one, or are zero: nobody looks at them.
+    const int whole = rows / kVecLanes * kVecLanes;
+    const int some = rows - whole;
+    const int all = some == 0 ? rows : whole + (some <= 4 ? 4 : kVecLanes);
+    for (int r = rows; r < all; ++r) {
+      at[r] = at[rows - 1];
+      scale[r] = scale[rows - 1];
     }
-    transpose_rows(at, rows, d_k, q, scale);
+    for (int r = 0; r + kVecLanes <= all; r += kVecLanes) {
+      transpose_vector<true>(Tag(), at + r, d_k, q + r, scale + r);
+    }
+    if (all % kVecLanes != 0) {
+      transpose_vector<true>(hn::FixedTag<float, 4>(), at + whole, d_k,
+                             q + whole, scale + whole);
+    }
   }
 
   static HWY_INLINE float inverse_norm(const float* x, std::int64_t n) {

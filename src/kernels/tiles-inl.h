@@ -335,45 +335,57 @@ HWY_INLINE hn::Vec<D> load_blocks(D d, const float* const* rows,
   }
 }
 
-// transpose_rows for as many vectors of rows as there are from `r` on; returns
-// the row that comes next.
+// Stores a vector of four or more as a whole one; what is added is zero.
 template <class D>
-HWY_INLINE int transpose_vectors(D d, const float* const* rows, int r,
-                                 int count, std::int64_t n,
+HWY_INLINE void store_extended(D d, hn::Vec<D> x, float* to) {
+  if constexpr (hn::MaxLanes(D()) == kVecLanes) {
+    hn::StoreU(x, d, to);
+  } else {
+    const hn::Twice<D> twice;
+    store_extended(twice, hn::ZeroExtendVector(twice, x), to);
+  }
+}
+
+// out[i][r] <- rows[r][i] * scale[r] for i in [0, n) and one vector of rows;
+// out rows are kGroupRows apart. kWhole: fills a whole vector with zeros.
+template <bool kWhole, class D>
+HWY_INLINE void transpose_vector(D d, const float* const* rows, std::int64_t n,
                                  float* HWY_RESTRICT out, const float* scale) {
   constexpr auto kLanes = static_cast<int>(hn::MaxLanes(D()));
-  for (; r + kLanes <= count; r += kLanes) {
-    const float* const* const at = rows + r;
-    const auto factor =
-        scale == nullptr ? hn::Set(d, 1.0f) : hn::LoadU(d, scale + r);
-    std::int64_t i = 0;
-    for (; i + 4 <= n; i += 4) {
-      // Four by four within each block; the blocks stand in order already.
-      const auto a = load_blocks(d, at, i);
-      const auto b = load_blocks(d, at + 1, i);
-      const auto c = load_blocks(d, at + 2, i);
-      const auto e = load_blocks(d, at + 3, i);
-      const auto ac_low = hn::InterleaveLower(d, a, c);
-      const auto ac_high = hn::InterleaveUpper(d, a, c);
-      const auto be_low = hn::InterleaveLower(d, b, e);
-      const auto be_high = hn::InterleaveUpper(d, b, e);
-      float* const to = out + i * kGroupRows + r;
-      const auto put = [&](int row, auto x) HWY_ATTR {
-        hn::StoreU(hn::Mul(x, factor), d, to + row * kGroupRows);
-      };
-      put(0, hn::InterleaveLower(d, ac_low, be_low));
-      put(1, hn::InterleaveUpper(d, ac_low, be_low));
-      put(2, hn::InterleaveLower(d, ac_high, be_high));
-      put(3, hn::InterleaveUpper(d, ac_high, be_high));
-    }
-    for (; i < n; ++i) {
-      for (int j = 0; j < kLanes; ++j) {
-        out[i * kGroupRows + r + j] =
-            at[j][i] * (scale == nullptr ? 1.0f : scale[r + j]);
+  const auto factor = scale == nullptr ? hn::Set(d, 1.0f) : hn::LoadU(d, scale);
+  std::int64_t i = 0;
+  for (; i + 4 <= n; i += 4) {
+    // Four by four within each block; the blocks stand in order already.
+    const auto a = load_blocks(d, rows, i);
+    const auto b = load_blocks(d, rows + 1, i);
+    const auto c = load_blocks(d, rows + 2, i);
+    const auto e = load_blocks(d, rows + 3, i);
+    const auto ac_low = hn::InterleaveLower(d, a, c);
+    const auto ac_high = hn::InterleaveUpper(d, a, c);
+    const auto be_low = hn::InterleaveLower(d, b, e);
+    const auto be_high = hn::InterleaveUpper(d, b, e);
+    const auto put = [&](int row, auto x) HWY_ATTR {
+      float* const to = out + (i + row) * kGroupRows;
+      if constexpr (kWhole) {
+        store_extended(d, hn::Mul(x, factor), to);
+      } else {
+        hn::StoreU(hn::Mul(x, factor), d, to);
       }
+    };
+    put(0, hn::InterleaveLower(d, ac_low, be_low));
+    put(1, hn::InterleaveUpper(d, ac_low, be_low));
+    put(2, hn::InterleaveLower(d, ac_high, be_high));
+    put(3, hn::InterleaveUpper(d, ac_high, be_high));
+  }
+  for (; i < n; ++i) {
+    if constexpr (kWhole) {
+      hn::StoreU(hn::Zero(Tag()), Tag(), out + i * kGroupRows);
+    }
+    for (int j = 0; j < kLanes; ++j) {
+      out[i * kGroupRows + j] =
+          rows[j][i] * (scale == nullptr ? 1.0f : scale[j]);
     }
   }
-  return r;
 }
 
 // out[i][r] <- rows[r][i] * scale[r] for i in [0, n) and r in [0, count); out
@@ -381,9 +393,17 @@ HWY_INLINE int transpose_vectors(D d, const float* const* rows, int r,
 HWY_INLINE void transpose_rows(const float* const* rows, int count,
                                std::int64_t n, float* HWY_RESTRICT out,
                                const float* scale = nullptr) {
-  int r = transpose_vectors(Tag(), rows, 0, count, n, out, scale);
-  r = transpose_vectors(hn::FixedTag<float, 4>(), rows, r, count, n, out,
-                        scale);
+  const auto scale_of = [&](int row) HWY_ATTR {
+    return scale == nullptr ? nullptr : scale + row;
+  };
+  int r = 0;
+  for (; r + kVecLanes <= count; r += kVecLanes) {
+    transpose_vector<false>(Tag(), rows + r, n, out + r, scale_of(r));
+  }
+  for (; r + 4 <= count; r += 4) {
+    transpose_vector<false>(hn::FixedTag<float, 4>(), rows + r, n, out + r,
+                            scale_of(r));
+  }
   for (; r < count; ++r) {
     const float factor = scale == nullptr ? 1.0f : scale[r];
     for (std::int64_t i = 0; i < n; ++i) {

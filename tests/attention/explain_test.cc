@@ -64,17 +64,27 @@ class BruteForce {
                            key);
   }
 
-  // A dense mask alone leaves every row all keys; it only classes tiles.
-  bool is_dense() const {
-    return c_.mask.parts.size() == 1 &&
-           (c_.mask.parts[0].kind == MaskSpec::Kind::kKeep ||
-            c_.mask.parts[0].kind == MaskSpec::Kind::kDrop);
+  // Whether a dense mask hides keys between those that a row of the block sees:
+  // then every tile is looked at.
+  bool has_holes(std::int64_t b, std::int64_t h, std::int64_t from,
+                 std::int64_t to) const {
+    if (c_.mask.parts.size() != 1 ||
+        (c_.mask.parts[0].kind != MaskSpec::Kind::kKeep &&
+         c_.mask.parts[0].kind != MaskSpec::Kind::kDrop)) {
+      return false;
+    }
+    for (std::int64_t row = from; row < to; ++row) {
+      const KeyRange seen = hull(b, h, row, row + 1);
+      for (std::int64_t key = seen.begin; key < seen.end; ++key) {
+        if (!sees(b, h, row, key)) return true;
+      }
+    }
+    return false;
   }
 
   KeyRange hull(std::int64_t b, std::int64_t h, std::int64_t from,
                 std::int64_t to) const {
     const std::int64_t keys = c_.entry(b).sizes.kv_len;
-    if (is_dense()) return {0, keys};
     KeyRange range{keys, 0};
     for (std::int64_t row = from; row < to; ++row) {
       for (std::int64_t key = 0; key < keys; ++key) {
@@ -89,6 +99,7 @@ class BruteForce {
                    std::int64_t to) {
     const std::int64_t keys = c_.entry(b).sizes.kv_len;
     KeyRange block{keys, 0};
+    holes_ = has_holes(b, h, from, to);
     for (std::int64_t g = from; g < to; g += e_.tile_rows) {
       const KeyRange group = hull(b, h, g, std::min(to, g + e_.tile_rows));
       block = {std::min(block.begin, group.begin),
@@ -132,7 +143,7 @@ class BruteForce {
         shown += sees(b, h, row, key);
       }
     }
-    if (shown == 0 && is_dense()) return false;
+    if (shown == 0 && holes_) return false;
     ++(shown == pairs ? full : mixed);
     visited += pairs;
     return true;
@@ -140,6 +151,7 @@ class BruteForce {
 
   const AttentionCase& c_;
   const Explanation& e_;
+  bool holes_ = false;
 };
 
 void expect_counts(const AttentionCase& c) {

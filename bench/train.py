@@ -1,0 +1,284 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Training steps of a Transformer beside torch.nn.Transformer: same weights, batch, loss and optimiser.
+
+A step is the loss, all gradients and an update by Adam. Before anything is timed, both take a few steps
+without dropout from the same weights, and their losses must agree.
+"""
+
+import ctypes
+import dataclasses
+import math
+import statistics
+import sys
+
+import attention
+from attention import Row, Target
+from lib import harness, native, report
+
+DESCRIPTION = "Training a Transformer"
+DROPOUT = 0.3
+SMOOTHING = 0.1
+CHECKED_STEPS = 3
+LOSS_TOLERANCE = 2e-4  # relative, after a few steps in float
+RATE = 1e-4
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainSpec:
+    """Encoder and decoder with `layers` each, and a batch of sentences of one length on each side."""
+
+    vocab: int
+    dim: int
+    heads: int
+    layers: int
+    feed_forward: int
+    sentences: int
+    q_len: int
+
+    def resolved(self):
+        return self
+
+    def tokens(self):
+        return self.sentences * self.q_len
+
+    def flops(self):
+        """Three products of each weight, and three and a half of the attention's forward pass."""
+        d, ff = self.dim, self.feed_forward
+        weights = self.layers * (4 * d * d + 2 * d * ff) + self.layers * (8 * d * d + 2 * d * ff) + self.vocab * d
+        pairs = self.layers * (1 + 0.5 + 1) * self.q_len * d  # encoder, causal decoder, cross
+        return self.tokens() * (6 * weights + 3.5 * 4 * pairs)
+
+
+ROWS = {
+    row.name: row
+    for row in (
+        Row(
+            "tiny_128x32",
+            "Transformer-Tiny (4+4 layers, d 128, ffn 256, 4 heads), vocabulary 9712, 128 x 32 tokens, dropout 0.3",
+            TrainSpec(9712, 128, 4, 4, 256, 128, 32),
+            Target("torch", 2, 3),
+            quick=True,
+        ),
+        Row(
+            "small_64x24",
+            "3+3 layers, d 256, ffn 1024, 4 heads, vocabulary 8000, 64 x 24 tokens, dropout 0.3",
+            TrainSpec(8000, 256, 4, 3, 1024, 64, 24),
+            Target("torch", 1.5, 2),
+        ),
+    )
+}
+
+
+def add_arguments(_parser):
+    pass
+
+
+def row_names():
+    return list(ROWS)
+
+
+def quick_names():
+    return [name for name, row in ROWS.items() if row.quick]
+
+
+class TrainCase(ctypes.Structure):
+    """Mirrors TrainCase of bench/native/train.cc."""
+
+    _fields_ = [
+        *((name, ctypes.c_int64) for name in ("vocab", "dim", "heads", "layers", "feed_forward")),
+        *((name, ctypes.c_int64) for name in ("sentences", "source_length", "target_length")),
+        *((name, ctypes.c_void_p) for name in ("source", "target", "target_out")),
+        *((name, ctypes.c_float) for name in ("dropout", "smoothing")),
+        ("threads", ctypes.c_int32),
+    ]
+
+
+def declare(library):
+    library.declare("make_training", ctypes.c_void_p, [ctypes.POINTER(TrainCase)])
+    library.declare("release_training", None, [ctypes.c_void_p])
+    library.declare("training_parameter", ctypes.c_void_p, [ctypes.c_void_p, ctypes.c_char_p])
+    library.declare("training_loss", ctypes.c_double, [ctypes.c_void_p])
+    library.declare("train", ctypes.c_double, [ctypes.c_void_p, ctypes.c_int64])
+
+
+class Batch:
+    """Tokens that both sides read."""
+
+    def __init__(self, library, spec):
+        import torch
+
+        self.library, self.spec = library, spec
+        generator = torch.Generator().manual_seed(1)
+        shape = (3, spec.sentences, spec.q_len)
+        self.source, self.target, self.target_out = torch.randint(
+            spec.vocab, shape, generator=generator, dtype=torch.int32
+        )
+
+
+class _Trainer(harness.Contestant):
+    def __init__(self, batch, threads):
+        self.batch, self.threads = batch, threads
+        self._seconds = []
+
+    @property
+    def detail(self):
+        return f"{self.batch.spec.tokens() / statistics.median(self._seconds):,.0f} target tokens/s"
+
+    def run(self, calls):
+        seconds = self.steps(calls)
+        self._seconds.append(seconds / calls)
+        return seconds
+
+
+class Regard(_Trainer):
+    name, role = "regard", "regard"
+
+    def __init__(self, batch, threads, dropout=DROPOUT):
+        super().__init__(batch, threads)
+        s = batch.spec
+        tokens = (t.contiguous().data_ptr() for t in (batch.source, batch.target, batch.target_out))
+        case = TrainCase(s.vocab, s.dim, s.heads, s.layers, s.feed_forward, s.sentences, s.q_len, s.q_len, *tokens,
+                         dropout, SMOOTHING, threads)
+        self._training = batch.library.make_training(ctypes.byref(case))
+        if not self._training:
+            raise native.NativeError(batch.library.error())
+
+    def __del__(self):
+        if getattr(self, "_training", None):
+            self.batch.library.release_training(self._training)
+
+    def parameter(self, name, like):
+        """A copy of the values as they are now."""
+        import torch
+
+        address = self.batch.library.training_parameter(self._training, name.encode())
+        if not address:
+            raise native.NativeError(f"the model has no parameter {name}")
+        memory = (ctypes.c_char * (4 * like.numel())).from_address(address)
+        return torch.frombuffer(memory, dtype=torch.float32).reshape(like.shape).clone()
+
+    def steps(self, count):
+        return self.batch.library.train(self._training, count)
+
+    def loss(self):
+        return self.batch.library.training_loss(self._training)
+
+    def check(self):
+        """The losses of both, without dropout, from the same weights."""
+        mine = Regard(self.batch, self.threads, dropout=0.0)
+        other = Torch(self.batch, self.threads, dropout=0.0)
+        for step in range(CHECKED_STEPS):
+            mine.steps(1)
+            other.steps(1)
+            error = abs(mine.loss() - other.loss()) / other.loss()
+            if not error <= LOSS_TOLERANCE:
+                raise harness.WrongResult(
+                    f"regard: the loss of step {step + 1} is {mine.loss():.6f}, torch's {other.loss():.6f}"
+                )
+
+
+def _make_model(spec, dropout):
+    import torch
+    from torch import nn
+
+    class Model(nn.Module):
+        """torch.nn.Transformer with one table for both sides and the output."""
+
+        def __init__(self):
+            super().__init__()
+            core = nn.Transformer(spec.dim, spec.heads, spec.layers, spec.layers, spec.feed_forward, dropout,
+                                  batch_first=True)
+            self.encoder, self.decoder = core.encoder, core.decoder
+            self.embedding = nn.Embedding(spec.vocab, spec.dim)
+            place = torch.arange(spec.q_len, dtype=torch.float64)[:, None]
+            angle = place * torch.pow(10000.0, -torch.arange(0, spec.dim, 2, dtype=torch.float64) / spec.dim)
+            self.places = torch.stack([angle.sin(), angle.cos()], -1).flatten(1).float()
+            self.causal = nn.Transformer.generate_square_subsequent_mask(spec.q_len)
+
+        def embed(self, tokens):
+            x = self.embedding(tokens) * math.sqrt(spec.dim) + self.places
+            return nn.functional.dropout(x, dropout)
+
+        def forward(self, source, target, target_out):
+            memory = self.encoder(self.embed(source))
+            x = self.decoder(self.embed(target), memory, tgt_mask=self.causal, tgt_is_causal=True)
+            scores = x @ self.embedding.weight.T
+            return nn.functional.cross_entropy(scores.flatten(0, 1), target_out.flatten(), label_smoothing=SMOOTHING)
+
+    return Model().train()
+
+
+class Torch(_Trainer):
+    name = "torch"
+
+    def __init__(self, batch, threads, dropout=DROPOUT):
+        import torch
+
+        super().__init__(batch, threads)
+        self._torch = torch
+        self._model = _make_model(batch.spec, dropout)
+        if dropout == 0:  # to be compared: regard's weights
+            mine = Regard(batch, threads, dropout)
+            with torch.no_grad():
+                for name, p in self._model.named_parameters():
+                    p.copy_(mine.parameter(name, p))
+        else:
+            # PyTorch's own attention weights are dropped, too; ours are not asked to be.
+            for module in self._model.modules():
+                if isinstance(module, torch.nn.MultiheadAttention):
+                    module.dropout = 0.0
+        self._optimiser = torch.optim.Adam(self._model.parameters(), lr=RATE, betas=(0.9, 0.98), fused=True)
+        self._tokens = [t.long() for t in (batch.source, batch.target, batch.target_out)]
+        self._loss = None
+
+    def steps(self, count):
+        self._torch.set_num_threads(self.threads)
+        start = harness.clock()
+        for _ in range(count):
+            self._optimiser.zero_grad()
+            self._loss = self._model(*self._tokens)
+            self._loss.backward()
+            self._optimiser.step()
+        return harness.clock() - start
+
+    def loss(self):
+        return self._loss.item()
+
+    def check(self):
+        pass  # regard's check compares both
+
+
+def run(context):
+    """Measures the rows asked for; returns their results. See bench.py for the context."""
+    if "torch" not in context.peers:
+        why = context.missing_peers.get("torch", "it was not chosen")
+        sys.exit(f"bench: train needs torch, its peer and its truth: {why}")
+    try:
+        declare(context.library)
+    except OSError as error:
+        sys.exit(f"bench: {error}")
+    results = []
+    for name in context.rows:
+        try:
+            result = measure_row(context, ROWS[name])
+        except (harness.WrongResult, native.NativeError) as error:
+            result = {"kind": "wrong", "row": name, "error": str(error)}
+        context.progress.clear()
+        report.print_row(result)
+        results.append(result)
+    return results
+
+
+def measure_row(context, row):
+    batch = Batch(context.library, row.spec)
+    skipped = {}
+    contestants = [kind(batch, threads) for threads in context.threads for kind in (Regard, Torch)]
+    contestants = [c for c in contestants if attention.passes(c, skipped, context.progress)]
+    lanes = harness.measure(
+        contestants,
+        context.library.peak,
+        context.seconds,
+        context.min_rounds,
+        lambda text: context.progress.show(f"{row.name}: {text}"),
+    )
+    return attention.conclude(row, context.threads, lanes, skipped)

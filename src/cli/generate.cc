@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0
+// regard generate: a language model goes on with a text.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cli/commands.h"
+#include "cli/screen.h"
+#include "regard/tasks/generate.h"
+#include "regard/tasks/language_model.h"
+
+namespace regard::cli {
+namespace {
+
+struct GenerateFlags {
+  std::string model;
+  std::string tokenizer;
+  std::vector<std::string> prompts;
+  tasks::GenerateOptions options;
+};
+
+constexpr const char* kAbout =
+    R"(The model is a llama in GGUF with float32 weights, or a file that llama2.c
+exported (version 0), with its tokenizer.bin. The texts alone go to standard
+output, prompts included, as they are written; how fast it went goes to standard
+error. Several prompts are continued at once, and their texts come one after the
+other with an empty line between them. A text is the same alone or with others,
+with either cache and any number of threads.)";
+
+constexpr const char* kExamples =
+    R"(Examples:
+  regard generate --model stories260K.bin --tokenizer tok512.bin
+      a story, always the likeliest next token
+  regard generate --model stories260K.gguf --prompt "The cat" \
+      --temperature 0.8 --top-p 0.9 --seed 7
+      what a cat does, drawn at random; another seed tells another story
+  regard generate --model stories260K.gguf --prompt "One day" --prompt "Lily" \
+      --cache paged --max-tokens 50
+      two beginnings at once, their keys and values in pages)";
+
+// Writes texts in order, each as far as it is known: the first one as it comes,
+// the others once those before them have ended.
+class InOrder {
+ public:
+  explicit InOrder(const std::vector<std::string>& prompts)
+      : waiting_(prompts), on_terminal_(isatty(STDOUT_FILENO) == 1) {
+    write(0);
+  }
+
+  void add(std::int64_t text, std::string_view more) {
+    waiting_[static_cast<std::size_t>(text)] += more;
+    if (static_cast<std::size_t>(text) == current_) write(current_);
+  }
+
+  void finish() {
+    for (; current_ < waiting_.size(); ++current_) {
+      write(current_);
+      print(current_ + 1 < waiting_.size() ? "\n\n" : "\n");
+    }
+  }
+
+ private:
+  void write(std::size_t text) {
+    std::string& waiting = waiting_[text];
+    if (on_terminal_) {
+      // A model may write any byte; some would move the cursor.
+      for (char& c : waiting) {
+        const bool control = (c >= 0 && c < ' ' && c != '\n' && c != '\t');
+        if (control || c == '\x7f') c = '?';
+      }
+    }
+    if (!waiting.empty()) print(waiting);
+    waiting.clear();
+  }
+
+  std::vector<std::string> waiting_;
+  bool on_terminal_;
+  std::size_t current_ = 0;
+};
+
+double seconds_between(std::chrono::steady_clock::time_point begin,
+                       std::chrono::steady_clock::time_point end) {
+  return std::chrono::duration<double>(end - begin).count();
+}
+
+void run_generate(const GenerateFlags& flags) {
+  const tasks::LoadedModel loaded = tasks::load_language_model(
+      flags.model, flags.tokenizer.empty()
+                       ? std::nullopt
+                       : std::optional<std::filesystem::path>(flags.tokenizer));
+  std::vector<std::string> prompts = flags.prompts;
+  if (prompts.empty()) prompts.emplace_back();
+  std::optional<InOrder> out;
+  const auto start = std::chrono::steady_clock::now();
+  auto first = start;
+  const auto written =
+      tasks::generate(loaded.model, loaded.tokenizer, prompts, flags.options,
+                      [&](std::int64_t text, std::string_view more) {
+                        // Only now: what is refused must leave nothing on
+                        // standard output.
+                        if (!out) {
+                          first = std::chrono::steady_clock::now();
+                          out.emplace(prompts);
+                        }
+                        out->add(text, more);
+                      });
+  const auto end = std::chrono::steady_clock::now();
+  if (!out) out.emplace(prompts);
+  out->finish();
+  std::int64_t read = 0, made = 0;
+  for (const tasks::Continuation& c : written) {
+    read += c.prompt_tokens + 1;
+    made += c.tokens;
+  }
+  // The first token of each text comes with the prompt.
+  const double prompt_seconds = seconds_between(start, first);
+  const double seconds = seconds_between(first, end);
+  const auto later = made - std::ssize(written);
+  std::string speed = fmt::format("{} tokens", made);
+  if (later > 0 && seconds > 0) {
+    speed +=
+        fmt::format(", {:.0f} tokens/s", static_cast<double>(later) / seconds);
+  }
+  if (prompt_seconds > 0) {
+    speed += fmt::format("; prompts: {} tokens, {:.0f} tokens/s", read,
+                         static_cast<double>(read) / prompt_seconds);
+  }
+  std::fflush(stdout);
+  std::fprintf(stderr, "regard: %s\n", speed.c_str());
+}
+
+void add_sampling_flags(CLI::App& app, tasks::GenerateOptions& options) {
+  constexpr const char* kGroup = "Sampling";
+  app.add_option("--temperature", options.sampling.temperature,
+                 "Divides the scores: above 1 wilder, below 1 tamer; 0 always "
+                 "takes the likeliest token")
+      ->type_name("T")
+      ->check(CLI::Range(0.0, 1e6).description(""))
+      ->capture_default_str()
+      ->group(kGroup);
+  app.add_option("--top-k", options.sampling.top_k,
+                 "Draw from the K likeliest tokens only; 0: from all")
+      ->type_name("K")
+      ->check(CLI::NonNegativeNumber.description(""))
+      ->capture_default_str()
+      ->group(kGroup);
+  app.add_option("--top-p", options.sampling.top_p,
+                 "Draw from the fewest tokens that have the share P of the "
+                 "probability")
+      ->type_name("P")
+      ->check([](const std::string& text) -> std::string {
+        double p = 0;
+        const bool number = CLI::detail::lexical_cast(text, p);
+        return number && p > 0 && p <= 1
+                   ? ""
+                   : "must be above 0 and at most 1; got " + text;
+      })
+      ->capture_default_str()
+      ->group(kGroup);
+  app.add_option("--seed", options.sampling.seed,
+                 "The same seed draws the same text")
+      ->type_name("N")
+      ->capture_default_str()
+      ->group(kGroup);
+}
+
+}  // namespace
+
+Command add_generate(CLI::App& program) {
+  const auto flags = std::make_shared<GenerateFlags>();
+  CLI::App* app = program.add_subcommand(
+      "generate", "Let a language model go on with a text");
+  app->footer(fmt::format("{}\n\n{}", kAbout, kExamples));
+  app->add_option("--model", flags->model, "The model: GGUF or llama2.c")
+      ->type_name("FILE")
+      ->required();
+  app->add_option("--tokenizer", flags->tokenizer,
+                  "The tokenizer.bin of llama2.c; not needed where the model's "
+                  "file has one inside")
+      ->type_name("FILE");
+  app->add_option("--prompt", flags->prompts,
+                  "How the text begins; give it again for more texts")
+      ->type_name("TEXT")
+      ->expected(1)
+      ->take_all();
+  app->add_option("--max-tokens", flags->options.max_tokens,
+                  "Write at most N tokens after each prompt")
+      ->type_name("N")
+      ->check(CLI::NonNegativeNumber.description(""))
+      ->capture_default_str();
+  add_sampling_flags(*app, flags->options);
+  const std::map<std::string, KVCacheKind> caches = {
+      {"contiguous", KVCacheKind::kContiguous}, {"paged", KVCacheKind::kPaged}};
+  app->add_option("--cache", flags->options.cache,
+                  "Where keys and values are kept: contiguous or paged")
+      ->transform(CLI::CheckedTransformer(caches).description(""))
+      ->type_name("KIND")
+      ->group("Machine");
+  add_threads_flag(*app, flags->options.threads.count)->group("Machine");
+  return {app, [flags] { run_generate(*flags); }};
+}
+
+}  // namespace regard::cli

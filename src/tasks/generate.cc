@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "regard/tasks/generate.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+#include "regard/core/error.h"
+#include "regard/core/random.h"
+
+namespace regard::tasks {
+namespace {
+
+void check(const Sampling& s) {
+  constexpr const char* kWhere = "sample_token";
+  require(std::isfinite(s.temperature) && s.temperature >= 0, kWhere,
+          "temperature must be finite and not negative; it is ", s.temperature);
+  require(s.top_k >= 0, kWhere, "top_k must not be negative; it is ", s.top_k);
+  require(s.top_p > 0 && s.top_p <= 1, kWhere,
+          "top_p must be above 0 and at most 1; it is ", s.top_p);
+}
+
+// In [0, 1), 53 bits, a pure function of seed and position.
+double uniform(std::uint64_t seed, std::int64_t position) {
+  const auto at = static_cast<std::uint64_t>(position);
+  const PhiloxCounter words =
+      philox({static_cast<std::uint32_t>(at),
+              static_cast<std::uint32_t>(at >> 32), 0, 0},
+             seed);
+  const double high = words[0] >> 5, low = words[1] >> 6;
+  return (high * 67108864.0 + low) / 9007199254740992.0;
+}
+
+}  // namespace
+
+std::int32_t sample_token(std::span<const float> scores,
+                          const Sampling& sampling, std::int64_t position) {
+  check(sampling);
+  require(!scores.empty(), "sample_token", "there are no scores");
+  for (const float score : scores) {
+    require(std::isfinite(score), "sample_token",
+            "scores must be finite; there is ", score,
+            " (are the model's weights broken?)");
+  }
+  const auto best = std::max_element(scores.begin(), scores.end());
+  if (sampling.temperature == 0) {
+    return static_cast<std::int32_t>(best - scores.begin());
+  }
+  // 1. The best first; equals stay in order.
+  std::vector<std::int32_t> order(scores.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(),
+                   [&](std::int32_t a, std::int32_t b) {
+                     return scores[static_cast<std::size_t>(a)] >
+                            scores[static_cast<std::size_t>(b)];
+                   });
+  if (sampling.top_k > 0 && sampling.top_k < std::ssize(order)) {
+    order.resize(static_cast<std::size_t>(sampling.top_k));
+  }
+  // 2. Their probabilities, all over the first one's.
+  std::vector<double> weights;
+  for (const std::int32_t token : order) {
+    const double below =
+        static_cast<double>(scores[static_cast<std::size_t>(token)]) -
+        static_cast<double>(*best);
+    weights.push_back(std::exp(below / sampling.temperature));
+  }
+  double total = std::accumulate(weights.begin(), weights.end(), 0.0);
+  // 3. The fewest that have enough of it.
+  if (sampling.top_p < 1) {
+    const double enough = total * static_cast<double>(sampling.top_p);
+    double sum = 0;
+    std::size_t kept = 0;
+    while (kept < weights.size() && sum < enough) sum += weights[kept++];
+    weights.resize(kept);
+    total = sum;
+  }
+  // 4. The one where the sum passes a random share of the whole.
+  double left = uniform(sampling.seed, position) * total;
+  for (std::size_t i = 0; i + 1 < weights.size(); ++i) {
+    if (left < weights[i]) return order[i];
+    left -= weights[i];
+  }
+  return order[weights.size() - 1];
+}
+
+namespace {
+
+// One text as it is written.
+struct Text {
+  std::vector<std::int32_t> to_read;  // the prompt, then one token at a time
+  Continuation written;
+};
+
+}  // namespace
+
+std::vector<Continuation> generate(
+    const LanguageModel& model, const text::BytePairTokenizer& tokenizer,
+    std::span<const std::string> prompts, const GenerateOptions& options,
+    FunctionRef<void(std::int64_t, std::string_view)> on_text) {
+  check(options.sampling);
+  constexpr const char* kWhere = "generate";
+  require(options.max_tokens >= 0, kWhere,
+          "max_tokens must not be negative; it is ", options.max_tokens);
+  require(tokenizer.size() == model.config().vocab, kWhere,
+          "the tokenizer must have the model's vocabulary; it has ",
+          tokenizer.size(), " pieces, the model knows ", model.config().vocab);
+  const text::BytePairVocabulary& vocabulary = tokenizer.vocabulary();
+  const std::int64_t context = model.config().context;
+  std::vector<Text> texts(prompts.size());
+  std::vector<std::int64_t> active;  // the texts that go on
+  for (std::size_t i = 0; i < prompts.size(); ++i) {
+    texts[i].to_read = tokenizer.encode(prompts[i]);
+    texts[i].written.prompt_tokens = std::ssize(texts[i].to_read);
+    texts[i].to_read.insert(texts[i].to_read.begin(), vocabulary.begin);
+    require(std::ssize(texts[i].to_read) <= context, kWhere,
+            "the model reads at most ", context, " tokens; prompt ", i, " has ",
+            texts[i].to_read.size());
+    if (options.max_tokens > 0) active.push_back(static_cast<std::int64_t>(i));
+  }
+  LanguageState state(model, {.sequences = std::ssize(prompts),
+                              .cache = options.cache,
+                              .threads = options.threads});
+  while (!active.empty()) {
+    std::vector<LanguageState::Reading> readings;
+    for (const std::int64_t i : active) {
+      readings.push_back({i, texts[static_cast<std::size_t>(i)].to_read});
+    }
+    state.read(readings);
+    std::vector<std::int64_t> still;
+    for (std::size_t row = 0; row < active.size(); ++row) {
+      const std::int64_t i = active[row];
+      Text& text = texts[static_cast<std::size_t>(i)];
+      const std::span<const float> scores(
+          state.logits().at(static_cast<std::int64_t>(row)),
+          static_cast<std::size_t>(model.config().vocab));
+      const std::int32_t token =
+          sample_token(scores, options.sampling, state.length(i));
+      bool ends = token == vocabulary.begin || token == vocabulary.end;
+      if (!ends) {
+        const std::string piece = tokenizer.decode(text.to_read.back(), token);
+        text.to_read.assign(1, token);
+        text.written.text += piece;
+        ++text.written.tokens;
+        on_text(i, piece);
+        ends = text.written.tokens == options.max_tokens ||
+               state.length(i) == context;
+      }
+      if (ends) {
+        state.release(i);
+      } else {
+        still.push_back(i);
+      }
+    }
+    active = std::move(still);
+  }
+  std::vector<Continuation> written;
+  for (Text& text : texts) written.push_back(std::move(text.written));
+  return written;
+}
+
+}  // namespace regard::tasks

@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+// Language models from the files of others.
+#include <array>
+#include <cmath>
+#include <fstream>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "io/quote.h"
+#include "regard/core/error.h"
+#include "regard/tasks/language_model.h"
+
+namespace regard::tasks {
+namespace {
+
+// Absurd settings are refused before anything of their size is made.
+constexpr std::int64_t kMostSize = std::int64_t{1} << 31;
+
+// The settings of a llama in GGUF, checked as they are read.
+class LlamaSettings {
+ public:
+  explicit LlamaSettings(const GgufFile& file) : file_(file) {}
+
+  const char* where() const { return file_.where().c_str(); }
+
+  std::int64_t size(const std::string& name) const {
+    const std::string key = "llama." + name;
+    const auto value = file_.integer(key);
+    if (!value) throw_parse_error(where(), "the setting ", key, " is missing");
+    return checked(key, *value);
+  }
+  std::int64_t size(const std::string& name, std::int64_t otherwise) const {
+    const std::string key = "llama." + name;
+    return checked(key, file_.integer(key).value_or(otherwise));
+  }
+  double real(const std::string& name, double otherwise) const {
+    return file_.real("llama." + name).value_or(otherwise);
+  }
+
+ private:
+  std::int64_t checked(const std::string& key, std::int64_t value) const {
+    if (value <= 0 || value > kMostSize) {
+      throw_parse_error(where(), key, " must be 1 to ", kMostSize, "; it is ",
+                        value);
+    }
+    return value;
+  }
+
+  const GgufFile& file_;
+};
+
+nn::RotaryConfig rotary_of(const GgufFile& file, const LlamaSettings& settings,
+                           std::int64_t head_dim) {
+  nn::RotaryConfig rotary;
+  rotary.rotary_dim = settings.size("rope.dimension_count", head_dim);
+  rotary.base = settings.real("rope.freq_base", rotary.base);
+  const auto type = file.text("llama.rope.scaling.type").value_or("none");
+  if (type == "none") return rotary;
+  if (type == "linear") {
+    rotary.scaling = nn::RotaryScaling::kLinear;
+  } else if (type == "yarn") {
+    rotary.scaling = nn::RotaryScaling::kYarn;
+    rotary.trained_length =
+        settings.size("rope.scaling.original_context_length");
+    rotary.attention_factor =
+        settings.real("rope.scaling.attn_factor", rotary.attention_factor);
+  } else {
+    throw_parse_error(settings.where(),
+                      "llama.rope.scaling.type must be none, linear or yarn; "
+                      "it is ",
+                      io::in_quotes(type));
+  }
+  rotary.factor = settings.real("rope.scaling.factor", rotary.factor);
+  return rotary;
+}
+
+void check_architecture(const GgufFile& file) {
+  const auto architecture = file.text("general.architecture");
+  if (!architecture) {
+    throw_parse_error(file.where().c_str(),
+                      "the setting general.architecture is missing");
+  }
+  if (*architecture != "llama") {
+    throw_parse_error(file.where().c_str(),
+                      "only models of the architecture 'llama' are read; this "
+                      "is ",
+                      io::in_quotes(*architecture));
+  }
+}
+
+LanguageModelConfig config_of(const GgufFile& file) {
+  const LlamaSettings settings(file);
+  LanguageModelConfig c;
+  c.model_dim = settings.size("embedding_length");
+  c.layers = settings.size("block_count");
+  c.heads = settings.size("attention.head_count");
+  c.kv_heads = settings.size("attention.head_count_kv", c.heads);
+  c.feed_forward_dim = settings.size("feed_forward_length");
+  c.context = settings.size("context_length");
+  c.norm_epsilon = static_cast<float>(
+      settings.real("attention.layer_norm_rms_epsilon", c.norm_epsilon));
+  if (c.model_dim % c.heads != 0 &&
+      !file.integer("llama.attention.key_length")) {
+    throw_parse_error(settings.where(), "heads must divide model_dim; ",
+                      c.heads, " and ", c.model_dim, " came");
+  }
+  const std::int64_t head_dim = c.model_dim / c.heads;
+  c.head_dim = settings.size("attention.key_length", head_dim);
+  const std::int64_t value_dim =
+      settings.size("attention.value_length", c.head_dim);
+  if (value_dim != c.head_dim) {
+    throw_parse_error(settings.where(),
+                      "keys and values must be of one length; they are ",
+                      c.head_dim, " and ", value_dim);
+  }
+  if (file.contains("token_embd.weight")) {
+    const Shape& shape = file.shape("token_embd.weight");
+    c.vocab = shape.size() == 2 ? shape[0] : 0;
+  }
+  c.vocab = settings.size("vocab_size", c.vocab);
+  c.rotary = rotary_of(file, settings, c.head_dim);
+  return c;
+}
+
+// A model that the file's numbers do not make is the file's fault.
+LanguageModel model_from(const std::string& where,
+                         const LanguageModelConfig& config,
+                         const ParameterViews& parameters) {
+  try {
+    return LanguageModel(config, parameters);
+  } catch (const InvalidArgument& error) {
+    throw_parse_error(where.c_str(), error.what());
+  }
+}
+
+}  // namespace
+
+LanguageModel LanguageModel::from_llama2c(const Llama2cFile& file) {
+  const Llama2cFile::Sizes& s = file.sizes();
+  LanguageModelConfig c;
+  c.vocab = s.vocab;
+  c.model_dim = s.model_dim;
+  c.layers = s.layers;
+  c.heads = s.heads;
+  c.kv_heads = s.kv_heads;
+  c.head_dim = s.head_dim();
+  c.feed_forward_dim = s.feed_forward_dim;
+  c.context = s.context;
+  c.rotary.rotary_dim = c.head_dim;
+  return LanguageModel(c, file.parameters());
+}
+
+LanguageModel LanguageModel::from_gguf(const GgufFile& file) {
+  check_architecture(file);
+  const LanguageModelConfig config = config_of(file);
+  // The table of cos and sin has a row a position. Nothing in the file is of
+  // that size, so it gets a limit of its own: 2^28 floats, 1 GiB.
+  if (config.context > (std::int64_t{1} << 28) / config.head_dim) {
+    throw_parse_error(file.where().c_str(), "llama.context_length is ",
+                      config.context, ", too long for heads of ",
+                      config.head_dim);
+  }
+  ParameterViews parameters;
+  for (const std::string& name : file.names()) {
+    const Shape& shape = file.shape(name);
+    if (shape.empty() || shape.size() > 2) {
+      throw_parse_error(file.where().c_str(), io::in_quotes(name),
+                        " must be a vector or a matrix; its shape is ",
+                        to_string(shape));
+    }
+    parameters[name] = {file.values(name).data(),
+                        {shape.size() == 2 ? shape[0] : 1, shape.back()}};
+  }
+  return model_from(file.where(), config, parameters);
+}
+
+LoadedModel load_language_model(
+    const std::filesystem::path& model,
+    const std::optional<std::filesystem::path>& tokenizer) {
+  constexpr const char* kWhere = "load_language_model";
+  std::array<char, 4> start{};
+  std::ifstream(model, std::ios::binary).read(start.data(), start.size());
+  const bool is_gguf = std::string_view(start.data(), start.size()) == "GGUF";
+  const auto checked = [&](LanguageModel&& read,
+                           text::BytePairTokenizer&& pieces) {
+    if (pieces.size() != read.config().vocab) {
+      throw_parse_error(kWhere, "the tokenizer has ", pieces.size(),
+                        " pieces, the model knows ", read.config().vocab);
+    }
+    return LoadedModel{std::move(read), std::move(pieces)};
+  };
+  if (is_gguf) {
+    const GgufFile file = GgufFile::open(model);
+    return checked(LanguageModel::from_gguf(file),
+                   tokenizer ? text::BytePairTokenizer::load_llama2c(*tokenizer)
+                             : text::BytePairTokenizer::from_gguf(file));
+  }
+  const Llama2cFile file = Llama2cFile::open(model);
+  if (!tokenizer) {
+    throw InvalidArgument(std::string(kWhere) + ": '" + model.string() +
+                          "' has no tokenizer inside; a file for it is needed");
+  }
+  return checked(LanguageModel::from_llama2c(file),
+                 text::BytePairTokenizer::load_llama2c(*tokenizer));
+}
+
+}  // namespace regard::tasks

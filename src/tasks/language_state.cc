@@ -1,0 +1,399 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <array>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "kernels/activations.h"
+#include "nn/products.h"
+#include "regard/attention/attention.h"
+#include "regard/attention/decode.h"
+#include "regard/core/error.h"
+#include "regard/nn/norms.h"
+#include "regard/nn/rotary.h"
+#include "regard/tasks/language_model.h"
+#include "tasks/language_weights.h"
+
+namespace regard::tasks {
+namespace {
+
+// So many tokens of a text go through the layers at a time: enough for the
+// products, few enough for what lies between the layers to stay in cache.
+constexpr std::int64_t kChunk = 64;
+
+// Rows [rows, width] that are kept from one call to the next.
+class Rows {
+ public:
+  TensorView<float, 2> make(std::int64_t rows, std::int64_t width) {
+    if (memory_.size() < rows * width) memory_ = Tensor({rows * width});
+    return {memory_.values<float>().data(), {rows, width}};
+  }
+
+ private:
+  Tensor memory_;
+};
+
+template <typename T>
+TensorView<T, 3> as_batch(const TensorView<T, 2>& rows) {
+  return {
+      rows.data(), {1, rows.extent(0), rows.extent(1)}, {0, rows.stride(0), 1}};
+}
+
+// Some rows [n, heads * dim] as [n, heads, 1, dim]: a text each...
+TensorView<float, 4> as_texts(const TensorView<float, 2>& rows,
+                              std::int64_t begin, std::int64_t n,
+                              std::int64_t heads) {
+  const std::int64_t dim = rows.extent(1) / heads;
+  return {rows.at(begin),
+          {n, heads, 1, dim},
+          {rows.stride(0), dim, rows.stride(0), 1}};
+}
+
+// ... or as [1, heads, n, dim]: of one text.
+TensorView<float, 4> as_one_text(const TensorView<float, 2>& rows,
+                                 std::int64_t begin, std::int64_t n,
+                                 std::int64_t heads) {
+  const std::int64_t dim = rows.extent(1) / heads;
+  return {rows.at(begin), {1, heads, n, dim}, {0, dim, rows.stride(0), 1}};
+}
+
+TensorView<const float, 3> first_entry(const TensorView<float, 4>& view) {
+  return {view.data(),
+          {view.extent(1), view.extent(2), view.extent(3)},
+          {view.stride(1), view.stride(2), 1}};
+}
+
+// Some tokens of a sequence in one go through the layers.
+struct Part {
+  std::int64_t reading = 0;
+  std::int64_t sequence = 0;
+  std::span<const std::int32_t> tokens{};
+  std::int64_t position = 0;   // of the first token
+  std::int64_t first_row = 0;  // of its rows
+  bool last = false;           // the reading ends here
+};
+
+}  // namespace
+
+struct LanguageState::Memory {
+  Memory(const LanguageModel& model_, const LanguageStateOptions& options_)
+      : model(&model_), options(options_) {
+    constexpr const char* kWhere = "LanguageState";
+    const LanguageModelConfig& c = model_.config();
+    require(options.cache != KVCacheKind::kRing, kWhere,
+            "the cache must be contiguous or paged: a ring forgets");
+    require(options.sequences >= 0, kWhere,
+            "sequences must not be negative; got ", options.sequences);
+    require(options.page_tokens > 0, kWhere,
+            "page_tokens must be positive; got ", options.page_tokens);
+    KVCacheOptions cache{.kind = options.cache,
+                         .storage = options.storage,
+                         .sequences = options.sequences,
+                         .kv_heads = c.kv_heads,
+                         .d_k = c.head_dim};
+    if (options.cache == KVCacheKind::kPaged) {
+      const std::int64_t each =
+          (c.context + options.page_tokens - 1) / options.page_tokens;
+      cache.page_tokens = options.page_tokens;
+      cache.pages = options.pages != 0
+                        ? options.pages
+                        : std::max<std::int64_t>(1, each * options.sequences);
+    }
+    for (std::int64_t i = 0; i < c.layers; ++i) caches.emplace_back(cache);
+  }
+
+  const LanguageModel::Weights& weights() const { return model->weights(); }
+
+  void check(std::span<const Reading> readings) const;
+  void run(std::span<const Part> parts);
+  void embed(std::span<const Part> parts, const TensorView<float, 2>& x);
+  void attend(std::size_t layer, std::span<const Part> parts,
+              const TensorView<float, 2>& x);
+  void attend_part(std::size_t layer, const Part& part);
+  void feed_forward(std::size_t layer, const TensorView<float, 2>& x);
+  void score(std::span<const Part> parts, const TensorView<float, 2>& x);
+
+  const LanguageModel* model;
+  LanguageStateOptions options;
+  std::vector<KVCache> caches;  // one a layer
+  Rows x_rows, normed_rows, q_rows, k_rows, v_rows, attended_rows;
+  Rows gate_rows, up_rows, ends_rows, ends_normed_rows;
+  TensorView<float, 2> q, k, v, attended;  // of the layer at work
+  std::vector<std::int64_t> positions;     // of each row
+  std::int64_t singles = 0;                // parts of one token, which go first
+  std::vector<std::int64_t> single_sequences;
+  Tensor logits;
+};
+
+void LanguageState::Memory::check(std::span<const Reading> readings) const {
+  constexpr const char* kWhere = "LanguageState::read";
+  const LanguageModelConfig& c = model->config();
+  std::set<std::int64_t> seen;
+  for (const Reading& r : readings) {
+    require(r.sequence >= 0 && r.sequence < options.sequences, kWhere,
+            "sequences are 0 to ", options.sequences - 1, "; got ", r.sequence);
+    require(seen.insert(r.sequence).second, kWhere, "sequence ", r.sequence,
+            " comes twice");
+    require(!r.tokens.empty(), kWhere, "sequence ", r.sequence,
+            " gets no tokens");
+    const std::int64_t before = caches[0].length(r.sequence);
+    require(std::ssize(r.tokens) <= c.context - before, kWhere,
+            "a text has at most ", c.context, " tokens; sequence ", r.sequence,
+            " would have ", before + std::ssize(r.tokens));
+    for (const std::int32_t token : r.tokens) {
+      require(token >= 0 && token < c.vocab, kWhere, "tokens are 0 to ",
+              c.vocab - 1, "; got ", token);
+    }
+  }
+}
+
+void LanguageState::Memory::embed(std::span<const Part> parts,
+                                  const TensorView<float, 2>& x) {
+  const auto table = weights().embedding.view<float, 2>();
+  positions.clear();
+  for (const Part& part : parts) {
+    for (std::size_t i = 0; i < part.tokens.size(); ++i) {
+      const auto row = static_cast<std::int64_t>(positions.size());
+      std::copy_n(table.at(std::int64_t{part.tokens[i]}), x.extent(1),
+                  x.at(row));
+      positions.push_back(part.position + static_cast<std::int64_t>(i));
+    }
+  }
+}
+
+void LanguageState::Memory::attend_part(std::size_t layer, const Part& part) {
+  const LanguageModelConfig& c = model->config();
+  const std::int64_t n = std::ssize(part.tokens);
+  const auto q_part = as_one_text(q, part.first_row, n, c.heads);
+  const auto k_part = as_one_text(k, part.first_row, n, c.kv_heads);
+  const auto v_part = as_one_text(v, part.first_row, n, c.kv_heads);
+  const auto out = as_one_text(attended, part.first_row, n, c.heads);
+  const AttentionOptions causal{.mask = mask::causal(),
+                                .threads = options.threads};
+  const bool rounded = options.storage != DType::kFloat32;
+  if (part.position == 0 && !rounded) {
+    // The whole text so far is here: no need to go through the cache.
+    attention_forward(q_part, k_part, v_part, out, causal);
+  } else {
+    attention_decode(q_part, caches[layer], std::array{part.sequence}, out,
+                     causal);
+  }
+}
+
+void LanguageState::Memory::attend(std::size_t layer,
+                                   std::span<const Part> parts,
+                                   const TensorView<float, 2>& x) {
+  const LanguageModelConfig& c = model->config();
+  const LanguageModel::Weights::Layer& w = weights().layers[layer];
+  const std::int64_t n = x.extent(0);
+  const auto normed = normed_rows.make(n, c.model_dim);
+  q = q_rows.make(n, c.heads * c.head_dim);
+  k = k_rows.make(n, c.kv_heads * c.head_dim);
+  v = v_rows.make(n, c.kv_heads * c.head_dim);
+  attended = attended_rows.make(n, c.heads * c.head_dim);
+  nn::rms_norm(x, w.attn_norm.view<float, 1>(), normed,
+               {.epsilon = c.norm_epsilon, .threads = options.threads});
+  const std::array products{
+      nn::detail::Product{.input = as_batch<const float>(normed),
+                          .packed = &w.q,
+                          .output = as_batch(q)},
+      nn::detail::Product{.input = as_batch<const float>(normed),
+                          .packed = &w.k,
+                          .output = as_batch(k)},
+      nn::detail::Product{.input = as_batch<const float>(normed),
+                          .packed = &w.v,
+                          .output = as_batch(v)}};
+  nn::detail::multiply(products, options.threads);
+  const nn::RotaryTable& table = weights().rotary;
+  const nn::RotaryOptions rotary{.pairing = c.pairing,
+                                 .positions = {positions.data(), {1, n}},
+                                 .threads = options.threads};
+  for (const auto& [rows, heads] :
+       {std::pair{q, c.heads}, std::pair{k, c.kv_heads}}) {
+    const auto turned = as_one_text(rows, 0, n, heads);
+    nn::rotary_forward(turned, table.cos.view<float, 2>(),
+                       table.sin.view<float, 2>(), turned, rotary);
+  }
+  // One token of each of many texts, all at once; then the longer parts.
+  KVCache& cache = caches[layer];
+  if (singles > 0) {
+    cache.append(single_sequences, as_texts(k, 0, singles, c.kv_heads),
+                 as_texts(v, 0, singles, c.kv_heads));
+    attention_decode(as_texts(q, 0, singles, c.heads), cache, single_sequences,
+                     as_texts(attended, 0, singles, c.heads),
+                     {.threads = options.threads});
+  }
+  for (const Part& part : parts.subspan(static_cast<std::size_t>(singles))) {
+    const std::int64_t count = std::ssize(part.tokens);
+    cache.append(
+        part.sequence,
+        first_entry(as_one_text(k, part.first_row, count, c.kv_heads)),
+        first_entry(as_one_text(v, part.first_row, count, c.kv_heads)));
+    attend_part(layer, part);
+  }
+  // The residual is where the chains of the product start.
+  const std::array output{
+      nn::detail::Product{.input = as_batch<const float>(attended),
+                          .packed = &w.attn_output,
+                          .output = as_batch(x),
+                          .start = kernels::Start::kResult}};
+  nn::detail::multiply(output, options.threads);
+}
+
+void LanguageState::Memory::feed_forward(std::size_t layer,
+                                         const TensorView<float, 2>& x) {
+  const LanguageModelConfig& c = model->config();
+  const LanguageModel::Weights::Layer& w = weights().layers[layer];
+  const std::int64_t n = x.extent(0);
+  const auto normed = normed_rows.make(n, c.model_dim);
+  const auto gate = gate_rows.make(n, c.feed_forward_dim);
+  const auto up = up_rows.make(n, c.feed_forward_dim);
+  nn::rms_norm(x, w.ffn_norm.view<float, 1>(), normed,
+               {.epsilon = c.norm_epsilon, .threads = options.threads});
+  const std::array products{
+      nn::detail::Product{.input = as_batch<const float>(normed),
+                          .packed = &w.gate,
+                          .output = as_batch(gate)},
+      nn::detail::Product{.input = as_batch<const float>(normed),
+                          .packed = &w.up,
+                          .output = as_batch(up)}};
+  nn::detail::multiply(products, options.threads);
+  parallel_for(options.threads, n, [&](std::int64_t row) {
+    kernels::swiglu(gate.at(row), up.at(row), c.feed_forward_dim, gate.at(row));
+  });
+  const std::array output{
+      nn::detail::Product{.input = as_batch<const float>(gate),
+                          .packed = &w.down,
+                          .output = as_batch(x),
+                          .start = kernels::Start::kResult}};
+  nn::detail::multiply(output, options.threads);
+}
+
+// The last token of each reading that ends here.
+void LanguageState::Memory::score(std::span<const Part> parts,
+                                  const TensorView<float, 2>& x) {
+  const LanguageModelConfig& c = model->config();
+  std::int64_t n = 0;
+  for (const Part& part : parts) n += part.last ? 1 : 0;
+  if (n == 0) return;
+  const auto ends = ends_rows.make(n, c.model_dim);
+  const auto scores = ends_normed_rows.make(n, c.vocab);
+  n = 0;
+  for (const Part& part : parts) {
+    if (!part.last) continue;
+    const std::int64_t row = part.first_row + std::ssize(part.tokens) - 1;
+    std::copy_n(x.at(row), c.model_dim, ends.at(n++));
+  }
+  nn::rms_norm(ends, weights().output_norm.view<float, 1>(), ends,
+               {.epsilon = c.norm_epsilon, .threads = options.threads});
+  const std::array product{
+      nn::detail::Product{.input = as_batch<const float>(ends),
+                          .packed = &weights().output,
+                          .output = as_batch(scores)}};
+  nn::detail::multiply(product, options.threads);
+  n = 0;
+  for (const Part& part : parts) {
+    if (!part.last) continue;
+    std::copy_n(scores.at(n++), c.vocab,
+                logits.view<float, 2>().at(part.reading));
+  }
+}
+
+void LanguageState::Memory::run(std::span<const Part> parts) {
+  const LanguageModelConfig& c = model->config();
+  const Part& end = parts.back();
+  const std::int64_t n = end.first_row + std::ssize(end.tokens);
+  const auto x = x_rows.make(n, c.model_dim);
+  embed(parts, x);
+  single_sequences.clear();
+  for (const Part& part : parts) {
+    if (part.tokens.size() == 1) single_sequences.push_back(part.sequence);
+  }
+  singles = std::ssize(single_sequences);
+  for (std::size_t layer = 0; layer < caches.size(); ++layer) {
+    attend(layer, parts, x);
+    feed_forward(layer, x);
+  }
+  score(parts, x);
+}
+
+LanguageState::LanguageState(const LanguageModel& model,
+                             const LanguageStateOptions& options)
+    : memory_(std::make_unique<Memory>(model, options)) {}
+LanguageState::~LanguageState() = default;
+LanguageState::LanguageState(LanguageState&&) noexcept = default;
+LanguageState& LanguageState::operator=(LanguageState&&) noexcept = default;
+
+std::int64_t LanguageState::sequences() const {
+  return memory_->options.sequences;
+}
+
+std::int64_t LanguageState::length(std::int64_t sequence) const {
+  return memory_->caches[0].length(sequence);
+}
+
+void LanguageState::read(std::span<const Reading> readings) {
+  Memory& m = *memory_;
+  m.check(readings);
+  if (readings.empty()) return;
+  std::vector<std::int64_t> lengths;  // to go back to
+  for (const Reading& r : readings) lengths.push_back(length(r.sequence));
+  Tensor fresh({std::ssize(readings), m.model->config().vocab});
+  std::swap(m.logits, fresh);
+  try {
+    std::vector<std::size_t> done(readings.size(), 0);
+    for (;;) {
+      // The next chunk of every text, those of one token first.
+      std::vector<Part> parts;
+      for (std::size_t i = 0; i < readings.size(); ++i) {
+        const auto left = readings[i].tokens.subspan(done[i]);
+        if (left.empty()) continue;
+        Part part{.reading = static_cast<std::int64_t>(i),
+                  .sequence = readings[i].sequence};
+        part.tokens = left.first(std::min<std::size_t>(left.size(), kChunk));
+        part.position = length(part.sequence);
+        part.last = part.tokens.size() == left.size();
+        done[i] += part.tokens.size();
+        parts.push_back(part);
+      }
+      if (parts.empty()) break;
+      std::stable_partition(parts.begin(), parts.end(), [](const Part& part) {
+        return part.tokens.size() == 1;
+      });
+      std::int64_t row = 0;
+      for (Part& part : parts) {
+        part.first_row = row;
+        row += std::ssize(part.tokens);
+      }
+      m.run(parts);
+    }
+  } catch (...) {
+    // A pool without pages is the one thing that may happen on the way.
+    for (std::size_t i = 0; i < readings.size(); ++i) {
+      for (KVCache& cache : m.caches) {
+        if (cache.length(readings[i].sequence) > lengths[i]) {
+          cache.truncate(readings[i].sequence, lengths[i]);
+        }
+      }
+    }
+    std::swap(m.logits, fresh);
+    throw;
+  }
+}
+
+TensorView<const float, 2> LanguageState::logits() const {
+  const Tensor& logits = memory_->logits;
+  if (logits.rank() != 2) return {};
+  return logits.view<float, 2>();
+}
+
+void LanguageState::truncate(std::int64_t sequence, std::int64_t length) {
+  for (KVCache& cache : memory_->caches) cache.truncate(sequence, length);
+}
+
+void LanguageState::release(std::int64_t sequence) {
+  for (KVCache& cache : memory_->caches) cache.release(sequence);
+}
+
+}  // namespace regard::tasks

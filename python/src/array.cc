@@ -287,6 +287,8 @@ bool Array::read_bfloat16(nb::handle object, bool write) {
 }
 
 bool Array::read_capsule(nb::handle object) {
+  // A buffer that was refused, because it is read-only, would be refused again.
+  if (PyObject_CheckBuffer(object.ptr())) return false;
   if (!nb::hasattr(object, "__dlpack__")) return false;
   PyObject* capsule = PyObject_CallMethod(object.ptr(), "__dlpack__", nullptr);
   if (capsule == nullptr) throw nb::python_error();

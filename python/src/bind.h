@@ -11,6 +11,7 @@ void bind_explain(nanobind::module_& m);
 void bind_kv_cache(nanobind::module_& m);
 void bind_layer(nanobind::module_& m);
 void bind_mask(nanobind::module_& m);
+void bind_nn(nanobind::module_& m);
 void bind_weights(nanobind::module_& m);
 
 }  // namespace regard::python

@@ -142,11 +142,14 @@ std::string text_of(const MaskObject& mask) {
   std::string text;
   for (const nb::handle part : mask.parts) {
     const auto fields = nb::borrow<nb::tuple>(part);
+    const auto is_default = [](nb::handle field) {
+      return field.is_none() ||
+             (nb::isinstance<nb::str>(field) &&
+              std::string_view(nb::borrow<nb::str>(field).c_str()) ==
+                  "bottom_right");
+    };
     std::size_t last = fields.size();
-    while (last > 1 && (fields[last - 1].is_none() ||
-                        fields[last - 1].equal(nb::str("bottom_right")))) {
-      --last;
-    }
+    while (last > 1 && is_default(fields[last - 1])) --last;
     if (!text.empty()) text += " & ";
     text += nb::str(nb::object(fields[0])).c_str();
     text += "(";

@@ -33,4 +33,5 @@ NB_MODULE(_core, m) {
   regard::python::bind_explain(m);
   regard::python::bind_layer(m);
   regard::python::bind_kv_cache(m);
+  regard::python::bind_nn(m);
 }

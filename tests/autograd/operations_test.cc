@@ -1,0 +1,534 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "regard/autograd/operations.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "regard/core/error.h"
+#include "regard/core/random.h"
+#include "support/reference_operations.h"
+
+namespace regard::autograd {
+namespace {
+
+using testing::Matrix;
+using Matrices = std::vector<Matrix>;
+using Variables = std::vector<Variable>;
+
+// Random floats, so that both sides start from the same numbers.
+Matrix random_matrix(std::int64_t rows, std::int64_t columns,
+                     std::uint64_t seed) {
+  Random random(seed);
+  Matrix m(rows, columns);
+  for (double& value : m.values) value = static_cast<double>(random.normal());
+  return m;
+}
+
+Tensor as_tensor(const Matrix& m) {
+  Tensor tensor({m.rows, m.columns});
+  std::transform(m.values.begin(), m.values.end(),
+                 tensor.values<float>().begin(),
+                 [](double value) { return static_cast<float>(value); });
+  return tensor;
+}
+
+void expect_near(const float* got, const Matrix& truth,
+                 const std::string& what) {
+  double size = 1;
+  for (const double value : truth.values)
+    size = std::max(size, std::abs(value));
+  for (std::size_t i = 0; i < truth.values.size(); ++i) {
+    ASSERT_NEAR(got[i], truth.values[i], 2e-5 * size) << what << " " << i;
+  }
+}
+
+// d (sum of d_out * f(inputs)) / d inputs[which], by central differences.
+Matrix differences(const std::function<Matrix(const Matrices&)>& f,
+                   Matrices inputs, const Matrix& d_out, std::size_t which) {
+  constexpr double kStep = 1e-5;
+  const auto sum = [&] {
+    const Matrix out = f(inputs);
+    double total = 0;
+    for (std::size_t i = 0; i < out.values.size(); ++i) {
+      total += out.values[i] * d_out.values[i];
+    }
+    return total;
+  };
+  Matrix gradient(inputs[which].rows, inputs[which].columns);
+  for (std::size_t i = 0; i < gradient.values.size(); ++i) {
+    double& value = inputs[which].values[i];
+    const double before = value;
+    value = before + kStep;
+    const double above = sum();
+    value = before - kStep;
+    gradient.values[i] = (above - sum()) / (2 * kStep);
+    value = before;
+  }
+  return gradient;
+}
+
+// The tape's value and gradients against the definition in double.
+void check(const Matrices& inputs,
+           const std::function<Variable(Tape&, const Variables&)>& operation,
+           const std::function<Matrix(const Matrices&)>& definition) {
+  const Matrix truth = definition(inputs);
+  const Matrix d_out = random_matrix(truth.rows, truth.columns, 77);
+  std::vector<Tensor> values;
+  for (const Matrix& input : inputs) values.push_back(as_tensor(input));
+  const Tensor d_values = as_tensor(d_out);
+  for (const int threads : {1, 3}) {
+    Tape tape(Record::kYes, {.count = threads});
+    Variables variables;
+    for (const Tensor& value : values) {
+      variables.push_back(tape.input(value.view<float, 2>()));
+    }
+    {
+      const Variable out = operation(tape, variables);
+      ASSERT_EQ(out.rows(), truth.rows);
+      ASSERT_EQ(out.columns(), truth.columns);
+      expect_near(out.data(), truth, "value");
+      tape.backward(out, d_values.view<float, 2>());
+    }
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+      const Tensor gradient = tape.gradient_of(variables[i]);
+      expect_near(gradient.values<float>().data(),
+                  differences(definition, inputs, d_out, i),
+                  "gradient of input " + std::to_string(i));
+    }
+  }
+}
+
+TEST(LinearGradient, IsThatOfTheDefinition) {
+  check(
+      {random_matrix(70, 5, 1), random_matrix(9, 5, 2), random_matrix(1, 9, 3)},
+      [](Tape& tape, const Variables& v) {
+        return linear(tape, v[0], v[1], v[2]);
+      },
+      [](const Matrices& m) {
+        return testing::reference_linear(m[0], m[1], m[2]);
+      });
+}
+
+TEST(LinearGradient, OfSomeRowsOfAWeightLeavesTheOthersAlone) {
+  check(
+      {random_matrix(6, 4, 1), random_matrix(9, 4, 2), random_matrix(1, 9, 3)},
+      [](Tape& tape, const Variables& v) {
+        return linear(tape, v[0], v[1], v[2], {.first = 2, .count = 5});
+      },
+      [](const Matrices& m) {
+        const Matrix all = testing::reference_linear(m[0], m[1], m[2]);
+        Matrix some(all.rows, 5);
+        for (std::int64_t r = 0; r < all.rows; ++r) {
+          for (std::int64_t c = 0; c < 5; ++c) some(r, c) = all(r, c + 2);
+        }
+        return some;
+      });
+}
+
+TEST(LinearGradient, AddsUpWhereAVariableIsUsedTwice) {
+  check(
+      {random_matrix(6, 4, 1), random_matrix(4, 4, 2)},
+      [](Tape& tape, const Variables& v) {
+        const Variable once = linear(tape, v[0], v[1], {});
+        return add(tape, v[0], linear(tape, once, v[1], {}));
+      },
+      [](const Matrices& m) {
+        const Matrix once = testing::reference_linear(m[0], m[1], {});
+        return testing::reference_add(
+            m[0], testing::reference_linear(once, m[1], {}));
+      });
+}
+
+struct Function {
+  const char* name;
+  Activation f;
+  double (*definition)(double);
+};
+
+class ActivationGradient : public ::testing::TestWithParam<Function> {};
+
+TEST_P(ActivationGradient, IsThatOfTheDefinition) {
+  const Function p = GetParam();
+  check(
+      {random_matrix(7, 6, 4), random_matrix(19, 6, 5),
+       random_matrix(1, 19, 6)},
+      [&](Tape& tape, const Variables& v) {
+        return linear(tape, v[0], v[1], v[2], {.activation = p.f});
+      },
+      [&](const Matrices& m) {
+        return testing::map(testing::reference_linear(m[0], m[1], m[2]),
+                            p.definition);
+      });
+}
+
+TEST_P(ActivationGradient, IsThatOfTheDefinitionWithDropout) {
+  const Function p = GetParam();
+  check(
+      {random_matrix(7, 6, 4), random_matrix(70, 6, 5)},
+      [&](Tape& tape, const Variables& v) {
+        return linear(tape, v[0], v[1], {},
+                      {.activation = p.f, .dropout = {0.4f, 9, 3}});
+      },
+      [&](const Matrices& m) {
+        return testing::reference_dropout(
+            testing::map(testing::reference_linear(m[0], m[1], {}),
+                         p.definition),
+            double{0.4f}, 9, 3);
+      });
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Functions, ActivationGradient,
+    ::testing::Values(
+        Function{"Relu", Activation::kRelu,
+                 [](double x) { return x > 0 ? x : 0; }},
+        Function{"Gelu", Activation::kGelu, testing::reference_gelu},
+        Function{"GeluTanh", Activation::kGeluTanh,
+                 testing::reference_gelu_tanh},
+        Function{"Silu", Activation::kSilu, testing::reference_silu},
+        Function{"None", Activation::kNone, [](double x) { return x; }}),
+    [](const auto& f) { return std::string(f.param.name); });
+
+TEST(SwigluGradient, IsThatOfTheDefinition) {
+  check(
+      {random_matrix(5, 6, 7), random_matrix(38, 6, 8),
+       random_matrix(1, 38, 9)},
+      [](Tape& tape, const Variables& v) {
+        return linear(
+            tape, v[0], v[1], v[2],
+            {.activation = Activation::kSwiglu, .dropout = {0.25f, 4, 1}});
+      },
+      [](const Matrices& m) {
+        return testing::reference_dropout(
+            testing::reference_swiglu(
+                testing::reference_linear(m[0], m[1], m[2])),
+            0.25, 4, 1);
+      });
+}
+
+TEST(NormGradient, OfALayerNormIsThatOfTheDefinition) {
+  check(
+      {random_matrix(67, 11, 1), random_matrix(1, 11, 2),
+       random_matrix(1, 11, 3)},
+      [](Tape& tape, const Variables& v) {
+        return norm(tape, v[0], {v[1], v[2], 1e-3f, true});
+      },
+      [](const Matrices& m) {
+        return testing::reference_norm(m[0], m[1], m[2], double{1e-3f});
+      });
+}
+
+TEST(NormGradient, OfAnRmsNormIsThatOfTheDefinition) {
+  check(
+      {random_matrix(6, 33, 1), random_matrix(1, 33, 2)},
+      [](Tape& tape, const Variables& v) {
+        return norm(tape, v[0], {v[1], {}, 1e-3f, false});
+      },
+      [](const Matrices& m) {
+        return testing::reference_norm(m[0], m[1], {}, double{1e-3f});
+      });
+}
+
+TEST(AddNormGradient, GoesThroughTheSumAndThroughTheNorm) {
+  check(
+      {random_matrix(66, 9, 1), random_matrix(66, 9, 2), random_matrix(1, 9, 3),
+       random_matrix(1, 9, 4)},
+      [](Tape& tape, const Variables& v) {
+        const SumAndNorm both =
+            add_norm(tape, v[0], v[1], {0.3f, 5, 2}, {v[2], v[3], 1e-3f, true});
+        return add(tape, both.sum, both.normed);
+      },
+      [](const Matrices& m) {
+        const Matrix sum = testing::reference_add(
+            m[0], testing::reference_dropout(m[1], double{0.3f}, 5, 2));
+        return testing::reference_add(
+            sum, testing::reference_norm(sum, m[2], m[3], double{1e-3f}));
+      });
+}
+
+TEST(AddNormGradient, IsRightWhereOnlyTheNormIsUsed) {
+  check(
+      {random_matrix(5, 9, 1), random_matrix(5, 9, 2), random_matrix(1, 9, 3),
+       random_matrix(1, 9, 4)},
+      [](Tape& tape, const Variables& v) {
+        return add_norm(tape, v[0], v[1], {}, {v[2], v[3], 1e-3f, true}).normed;
+      },
+      [](const Matrices& m) {
+        return testing::reference_norm(testing::reference_add(m[0], m[1]), m[2],
+                                       m[3], double{1e-3f});
+      });
+}
+
+TEST(EmbeddingGradient, AddsUpOverTheTokens) {
+  const std::vector<std::int32_t> tokens{3, 0, 3, 4, 3, 1};
+  const std::vector<std::int64_t> offsets{0, 2, 6};
+  const std::vector<std::int64_t> places{0, 1, 0, 1, 2, 3};
+  check(
+      {random_matrix(5, 70, 1), random_matrix(4, 70, 2)},
+      [&](Tape& tape, const Variables& v) {
+        return embedding(tape, v[0], tokens,
+                         {2.5f, v[1], offsets, {0.2f, 8, 6}});
+      },
+      [&](const Matrices& m) {
+        Matrix out(6, 70);
+        for (std::int64_t r = 0; r < 6; ++r) {
+          const auto i = static_cast<std::size_t>(r);
+          for (std::int64_t c = 0; c < 70; ++c) {
+            out(r, c) = 2.5 * m[0](tokens[i], c) + m[1](places[i], c);
+          }
+        }
+        return testing::reference_dropout(out, double{0.2f}, 8, 6);
+      });
+}
+
+TEST(AttentionGradient, OfAFusedProjectionIsThatOfTheDefinition) {
+  const std::vector<std::int64_t> offsets{0, 3, 4, 9};
+  check(
+      {random_matrix(9, 18, 1)},
+      [&](Tape& tape, const Variables& v) {
+        PackedAttentionOptions o;
+        o.heads = o.kv_heads = 2;
+        o.head_dim = 3;
+        o.q_offsets = o.kv_offsets = offsets;
+        o.causal = true;
+        return attention(tape, {v[0], 0}, {v[0], 6}, {v[0], 12}, o);
+      },
+      [&](const Matrices& m) {
+        return testing::reference_packed_attention(
+            m[0], m[0], {2, 3, 0, 6, 12, offsets, offsets, true});
+      });
+}
+
+TEST(AttentionGradient, AddsToWhatCameBefore) {
+  const std::vector<std::int64_t> q_offsets{0, 3, 5};
+  const std::vector<std::int64_t> kv_offsets{0, 4, 5};
+  check(
+      {random_matrix(5, 6, 1), random_matrix(5, 12, 2)},
+      [&](Tape& tape, const Variables& v) {
+        PackedAttentionOptions o;
+        o.heads = o.kv_heads = 2;
+        o.head_dim = 3;
+        o.q_offsets = q_offsets;
+        o.kv_offsets = kv_offsets;
+        const Variable once =
+            attention(tape, {v[0], 0}, {v[1], 0}, {v[1], 6}, o);
+        const Variable twice =
+            attention(tape, {once, 0}, {v[1], 0}, {v[1], 6}, o);
+        return add(tape, once, twice);
+      },
+      [&](const Matrices& m) {
+        const testing::ReferencePacked o{2, 3,         0,          0,
+                                         6, q_offsets, kv_offsets, false};
+        const Matrix once = testing::reference_packed_attention(m[0], m[1], o);
+        return testing::reference_add(
+            once, testing::reference_packed_attention(once, m[1], o));
+      });
+}
+
+// (a, b) turns to (a cos - b sin, b cos + a sin), halves of a head paired.
+Matrix turned(Matrix x, std::int64_t heads, std::int64_t dim,
+              const std::vector<std::int64_t>& offsets) {
+  for (std::size_t s = 1; s < offsets.size(); ++s) {
+    for (std::int64_t r = offsets[s - 1]; r < offsets[s]; ++r) {
+      for (std::int64_t h = 0; h < heads; ++h) {
+        for (std::int64_t i = 0; i < dim / 2; ++i) {
+          const double angle =
+              0.3 * static_cast<double>((r - offsets[s - 1]) * (i + 1));
+          double& a = x(r, h * dim + i);
+          double& b = x(r, h * dim + i + dim / 2);
+          const double before = a;
+          a = a * std::cos(angle) - b * std::sin(angle);
+          b = b * std::cos(angle) + before * std::sin(angle);
+        }
+      }
+    }
+  }
+  return x;
+}
+
+TEST(AttentionGradient, GoesBackThroughTheTurnOfRotaryPositions) {
+  const std::vector<std::int64_t> offsets{0, 3, 7};
+  Tensor cos({4, 2}), sin({4, 2});
+  for (std::int64_t place = 0; place < 4; ++place) {
+    for (std::int64_t i = 0; i < 2; ++i) {
+      const double angle = 0.3 * static_cast<double>(place * (i + 1));
+      cos.view<float, 2>()(place, i) = static_cast<float>(std::cos(angle));
+      sin.view<float, 2>()(place, i) = static_cast<float>(std::sin(angle));
+    }
+  }
+  // The projection's result is turned where it stands, so it must not be an
+  // input itself.
+  check(
+      {random_matrix(7, 3, 1), random_matrix(24, 3, 2)},
+      [&](Tape& tape, const Variables& v) {
+        PackedAttentionOptions o;
+        o.heads = o.kv_heads = 2;
+        o.head_dim = 4;
+        o.q_offsets = o.kv_offsets = offsets;
+        o.rotary_cos = std::as_const(cos).view<float, 2>();
+        o.rotary_sin = std::as_const(sin).view<float, 2>();
+        const Variable qkv = linear(tape, v[0], v[1], {});
+        return attention(tape, {qkv, 0}, {qkv, 8}, {qkv, 16}, o);
+      },
+      [&](const Matrices& m) {
+        // q and k are four heads side by side.
+        const Matrix qkv =
+            turned(testing::reference_linear(m[0], m[1], {}), 4, 4, offsets);
+        return testing::reference_packed_attention(
+            qkv, qkv, {2, 4, 0, 8, 16, offsets, offsets, false});
+      });
+}
+
+TEST(CrossEntropy, IsTheDefinitionAndSoAreItsGradients) {
+  const std::vector<std::int32_t> targets{4, 0, 70, 3, 3};
+  for (const float smoothing : {0.0f, 0.1f}) {
+    const Matrix x = random_matrix(5, 6, 1);
+    const Matrix weight = random_matrix(71, 6, 2);
+    const Matrix bias = random_matrix(1, 71, 3);
+    const auto definition = [&](const Matrices& m) {
+      Matrix loss(1, 1);
+      loss(0, 0) = testing::reference_cross_entropy(
+          testing::reference_linear(m[0], m[1], m[2]), targets,
+          double{smoothing});
+      return loss;
+    };
+    const Tensor xs = as_tensor(x), weights = as_tensor(weight),
+                 biases = as_tensor(bias);
+    Tape tape;
+    const Variables v{tape.input(xs.view<float, 2>()),
+                      tape.input(weights.view<float, 2>()),
+                      tape.input(biases.view<float, 2>())};
+    const CrossEntropySum sum =
+        cross_entropy(tape, v[0], v[1], v[2], targets, smoothing);
+    tape.backward();
+    const Matrices inputs{x, weight, bias};
+    EXPECT_NEAR(sum.loss, definition(inputs)(0, 0), 1e-4);
+    EXPECT_NEAR(sum.likelihood,
+                testing::reference_cross_entropy(
+                    testing::reference_linear(x, weight, bias), targets, 0),
+                1e-4);
+    Matrix one(1, 1);
+    one(0, 0) = 1;
+    for (std::size_t i = 0; i < 3; ++i) {
+      const Tensor gradient = tape.gradient_of(v[i]);
+      expect_near(gradient.values<float>().data(),
+                  differences(definition, inputs, one, i), "gradient");
+    }
+  }
+}
+
+template <typename Call>
+std::string refusal(const Call& call) {
+  try {
+    call();
+  } catch (const InvalidArgument& error) {
+    return error.what();
+  }
+  return "nothing was refused";
+}
+
+TEST(OperationRefusals, NameTheRule) {
+  using ::testing::StartsWith;
+  Tape tape;
+  const Tensor a({3, 4}), b({2, 5}), row({1, 4});
+  const Variable x = tape.input(a.view<float, 2>());
+  const Variable w = tape.input(b.view<float, 2>());
+  const Variable g = tape.input(row.view<float, 2>());
+  EXPECT_THAT(refusal([&] { linear(tape, x, w, {}); }),
+              StartsWith("autograd::linear: weight must be [out, in] with the "
+                         "columns of x; it is [2, 5], x is [3, 4]"));
+  EXPECT_THAT(refusal([&] { linear(tape, x, x, w); }),
+              StartsWith("autograd::linear: bias must hold one value a row of "
+                         "weight, which has 3; it has 5"));
+  EXPECT_THAT(
+      refusal([&] { linear(tape, x, x, {}, {.first = 2, .count = 2}); }),
+      StartsWith("autograd::linear: the rows asked for must be rows of "
+                 "weight, which has 3; first is 2, count is 2"));
+  EXPECT_THAT(refusal([&] {
+                linear(tape, x, x, {}, {.activation = Activation::kSwiglu});
+              }),
+              StartsWith("autograd::linear: SwiGLU needs an even number of "
+                         "columns; there are 3"));
+  EXPECT_THAT(
+      refusal([&] { linear(tape, x, x, {}, {.dropout = {1.0f}}); }),
+      StartsWith("autograd::linear: the dropout rate must be in [0, 1); "
+                 "it is 1"));
+  EXPECT_THAT(refusal([&] { add(tape, x, w); }),
+              StartsWith("autograd::add: both terms must have one shape; they "
+                         "are [3, 4] and [2, 5]"));
+  EXPECT_THAT(refusal([&] {
+                norm(tape, x, {w, {}});
+              }),
+              StartsWith("autograd::norm: the norm's weight must be [1, 4]; it "
+                         "is [2, 5]"));
+  EXPECT_THAT(
+      refusal([&] {
+        norm(tape, x, {g, w});
+      }),
+      StartsWith("autograd::norm: the norm's bias must be [1, 4]; it is "
+                 "[2, 5]"));
+  EXPECT_THAT(refusal([&] {
+                norm(tape, x, {g, g, 1e-5f, false});
+              }),
+              StartsWith("autograd::norm: RMS norm must have no bias"));
+  EXPECT_THAT(refusal([&] {
+                norm(tape, x, {g, g, -1.0f});
+              }),
+              StartsWith("autograd::norm: epsilon must not be negative; it is "
+                         "-1"));
+  const std::vector<std::int32_t> tokens{0, 3};
+  EXPECT_THAT(refusal([&] { embedding(tape, x, tokens); }),
+              StartsWith("autograd::embedding: a token must lie in 0 .. 2; got "
+                         "3"));
+  const std::vector<std::int32_t> good{0, 2};
+  const std::vector<std::int64_t> offsets{0, 1}, both{0, 2};
+  EXPECT_THAT(refusal([&] {
+                embedding(tape, x, good, {1.0f, w, both});
+              }),
+              StartsWith("autograd::embedding: positions must have the table's "
+                         "4 columns; they have 5"));
+  EXPECT_THAT(refusal([&] {
+                embedding(tape, x, good, {1.0f, g, offsets});
+              }),
+              StartsWith("autograd::embedding: offsets must cover the tokens, "
+                         "which are 2; they cover 1"));
+  EXPECT_THAT(refusal([&] {
+                embedding(tape, x, good, {1.0f, g, both});
+              }),
+              StartsWith("autograd::embedding: a sentence must have at most 1 "
+                         "tokens, as there are positions; one has 2"));
+  PackedAttentionOptions o;
+  o.head_dim = 3;
+  EXPECT_THAT(
+      refusal([&] {
+        attention(tape, {x, 2}, {x, 0}, {x, 0}, o);
+      }),
+      StartsWith("autograd::attention: q must have 3 columns from 2 on; "
+                 "its matrix has 4"));
+  EXPECT_THAT(refusal([&] { cross_entropy(tape, x, w, {}, good, 0); }),
+              StartsWith("autograd::cross_entropy: weight must be [vocab, in] "
+                         "with the columns of x; it is [2, 5], x is [3, 4]"));
+  EXPECT_THAT(refusal([&] { cross_entropy(tape, x, x, w, good, 0); }),
+              StartsWith("autograd::cross_entropy: bias must hold one value a "
+                         "row of weight, which has 3; it has 5"));
+  EXPECT_THAT(refusal([&] { cross_entropy(tape, x, x, {}, good, 0); }),
+              StartsWith("autograd::cross_entropy: there must be one target a "
+                         "row; x has 3 rows, targets are 2"));
+  const std::vector<std::int32_t> three{0, 3, 1};
+  EXPECT_THAT(
+      refusal([&] { cross_entropy(tape, x, x, {}, three, 0); }),
+      StartsWith("autograd::cross_entropy: a target must lie in 0 .. 2; "
+                 "got 3"));
+  EXPECT_THAT(refusal([&] { cross_entropy(tape, x, x, {}, three, 2); }),
+              StartsWith("autograd::cross_entropy: label_smoothing must be in "
+                         "[0, 1]; it is 2"));
+}
+
+}  // namespace
+}  // namespace regard::autograd

@@ -36,6 +36,8 @@ from ._core import (
     attention_decode,
     attention_weights,
     explain,
+    rms_norm,
+    rotary_embedding,
     simd_target,
 )
 from ._core import version as _version
@@ -45,7 +47,7 @@ __version__ = _version()
 __all__ = [
     "Explanation", "Gradients", "KVCache", "Mask", "MultiHeadAttention", "WeightsParts",
     "attention", "attention_backward", "attention_decode", "attention_weights", "explain", "mask",
-    "simd_target",
+    "rms_norm", "rotary_embedding", "simd_target",
 ]
 
 

@@ -33,6 +33,7 @@ Examples:
   regard attend -x x.npy --heads 8 --mask causal --out y.npy
   regard layer mha.safetensors -x x.npy --heads 8 --out y.npy
   regard explain --heads 8 --len 4096 --head-dim 64 --mask causal
+  regard generate --model model.gguf --prompt "Once upon a time"
   regard info
 
 Exit codes: 0 done, 1 an input is at fault, 2 the command line is.)";
@@ -87,7 +88,7 @@ int run_program(int argc, const char* const* argv) {
   program.formatter(std::make_shared<HelpFormatter>());
   const std::vector<Command> commands = {
       add_attend(program), add_layer(program), add_explain(program),
-      add_info(program)};
+      add_generate(program), add_info(program)};
   try {
     return parse_and_run(program, commands, argc, argv);
   } catch (const UsageError& error) {

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+// regard generate, as a shell sees it.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "cli/run_program.h"
+#include "support/model_files.h"
+
+namespace regard::test {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::MatchesRegex;
+using ::testing::Not;
+using Arguments = std::vector<std::string>;
+
+class Generate : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (!std::filesystem::exists(folder())) {
+      GTEST_SKIP() << folder() << " is not there";
+    }
+  }
+  static std::filesystem::path folder() {
+    return std::filesystem::path(REGARD_SOURCE_DIR) /
+           "../shared/models/stories260K";
+  }
+  static Arguments with(const Arguments& more, bool gguf = false) {
+    Arguments all = {
+        "generate", "--model",
+        folder() / (gguf ? "stories260K.f32.gguf" : "stories260K.bin")};
+    if (!gguf) {
+      all.insert(all.end(), {"--tokenizer", folder() / "tok512.bin"});
+    }
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  }
+};
+
+TEST_F(Generate, WritesTheKnownStoryAndNothingElse) {
+  const std::string expected =
+      testing::read_text(folder() / "expected_greedy_n200.txt");
+  const Arguments more = {"--max-tokens", "200", "--temperature", "0"};
+  for (const bool gguf : {false, true}) {
+    const Ended ended = run_regard(with(more, gguf));
+    EXPECT_EQ(ended.code, 0) << ended.err;
+    EXPECT_EQ(ended.out, expected);
+    EXPECT_THAT(ended.err,
+                MatchesRegex("regard: 200 tokens, [0-9]+ tokens/s; prompts: 1 "
+                             "tokens, [0-9]+ tokens/s\n"));
+  }
+}
+
+TEST_F(Generate, SeveralTextsAreThoseOfEachAlone) {
+  const Arguments flags = {"--max-tokens", "40",  "--temperature", "0.8",
+                           "--top-p",      "0.9", "--top-k",       "50",
+                           "--seed",       "7"};
+  const auto alone = [&](const std::string& prompt) {
+    Arguments more = flags;
+    more.insert(more.end(), {"--prompt", prompt});
+    const Ended ended = run_regard(with(more));
+    EXPECT_EQ(ended.code, 0) << ended.err;
+    EXPECT_EQ(ended.out.substr(0, prompt.size()), prompt);
+    return ended.out;
+  };
+  const std::string expected =
+      alone("One day") + "\n" + alone("The cat") + "\n" + alone("");
+  for (const std::string cache : {"contiguous", "paged"}) {
+    for (const std::string threads : {"1", "2"}) {
+      Arguments more = flags;
+      more.insert(more.end(),
+                  {"--prompt", "One day", "--prompt", "The cat", "--prompt", "",
+                   "--cache", cache, "--threads", threads});
+      EXPECT_EQ(run_regard(with(more)).out, expected);
+    }
+  }
+}
+
+TEST_F(Generate, StreamsToATerminal) {
+  const Ended ended = run_on_terminal(
+      with({"--max-tokens", "10", "--prompt", "One\x1b[2J day"}), 80, {});
+  EXPECT_EQ(ended.code, 0);
+  // What would move the cursor does not reach the terminal.
+  EXPECT_THAT(ended.out, HasSubstr("One?[2J day"));
+  EXPECT_THAT(ended.out, Not(HasSubstr("\x1b")));
+}
+
+TEST_F(Generate, NamesTheInputThatIsAtFault) {
+  const testing::TemporaryFolder temporary;
+  const auto refused = [](const Arguments& arguments) {
+    const Ended ended = run_regard(arguments);
+    EXPECT_EQ(ended.code, 1) << ended.err;
+    EXPECT_THAT(ended.out, IsEmpty());
+    EXPECT_EQ(std::count(ended.err.begin(), ended.err.end(), '\n'), 1);
+    return ended.err;
+  };
+  EXPECT_EQ(refused({"generate", "--model", "/no/such/file"}),
+            "regard: Llama2cFile::open: cannot read '/no/such/file': No such "
+            "file or directory\n");
+  EXPECT_THAT(refused({"generate", "--model", folder() / "stories260K.bin"}),
+              HasSubstr("has no tokenizer inside; a file for it is needed"));
+  EXPECT_THAT(refused({"generate", "--model", folder() / "tok512.bin"}),
+              HasSubstr("(is it a llama2.c model?)"));
+  EXPECT_THAT(refused({"generate", "--model", folder() / "stories260K.bin",
+                       "--tokenizer", "/no/such/file"}),
+              HasSubstr("cannot read '/no/such/file'"));
+  const std::string whole =
+      testing::read_text(folder() / "stories260K.f32.gguf");
+  testing::write_text(temporary / "cut.gguf", whole.substr(0, 500000));
+  EXPECT_THAT(refused({"generate", "--model", temporary / "cut.gguf"}),
+              HasSubstr("the file may have been cut off"));
+  testing::write_text(
+      temporary / "quantized.gguf",
+      GgufWriter().description("blk.0.attn_q.weight", {64, 64}, 8, 0).bytes());
+  EXPECT_THAT(refused({"generate", "--model", temporary / "quantized.gguf"}),
+              HasSubstr("only F32 tensors are read; 'blk.0.attn_q.weight' is "
+                        "Q8_0"));
+  EXPECT_THAT(refused(with({"--prompt", std::string(5000, 'x')})),
+              HasSubstr("the model reads at most 512 tokens; prompt 0 has "));
+}
+
+TEST(GenerateUsage, IsExplainedWhereItIsWrong) {
+  const auto refused = [](const Arguments& more) {
+    Arguments arguments = {"generate"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    const Ended ended = run_regard(arguments);
+    EXPECT_EQ(ended.code, 2);
+    EXPECT_THAT(ended.out, IsEmpty());
+    EXPECT_THAT(ended.err, HasSubstr("(see regard generate --help)"));
+    return ended.err;
+  };
+  EXPECT_THAT(refused({}), HasSubstr("--model"));
+  for (const Arguments& wrong :
+       {Arguments{"--temperature", "-1"}, Arguments{"--top-p", "0"},
+        Arguments{"--top-p", "1.5"}, Arguments{"--top-k", "-1"},
+        Arguments{"--max-tokens", "-3"}, Arguments{"--cache", "ring"},
+        Arguments{"--threads", "0"}, Arguments{"--seed", "x"}}) {
+    Arguments arguments = {"--model", "m"};
+    arguments.insert(arguments.end(), wrong.begin(), wrong.end());
+    EXPECT_THAT(refused(arguments), HasSubstr(wrong[0]));
+  }
+}
+
+TEST(GenerateUsage, HelpTeachesByExample) {
+  const Ended ended = run_regard({"generate", "--help"});
+  EXPECT_EQ(ended.code, 0);
+  for (const char* part :
+       {"--model", "--prompt", "--temperature", "--top-p", "--top-k", "--seed",
+        "--cache", "--threads", "Examples:", "stories260K.bin"}) {
+    EXPECT_THAT(ended.out, HasSubstr(part));
+  }
+}
+
+}  // namespace
+}  // namespace regard::test

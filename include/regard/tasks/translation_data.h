@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "regard/nn/trainable.h"
+#include "regard/text/lines.h"
+#include "regard/text/tokenizer.h"
+
+namespace regard::tasks {
+
+// Which languages a translator knows. With both directions, a source begins
+// with a tag that names the language to translate into.
+struct Languages {
+  std::string source = "source";
+  std::string target = "target";
+  bool both_directions = false;
+
+  // The tags of the vocabulary: none where there is only one direction.
+  std::vector<std::string> tags() const;
+};
+
+std::string tag_of(const std::string& language);  // "de" -> "<2de>"
+
+// Pairs as a Transformer reads them.
+struct TranslationData {
+  std::vector<std::vector<std::int32_t>> sources;  // [tag,] pieces, kEnd
+  std::vector<std::vector<std::int32_t>> targets;  // pieces
+  // What was left out, so that it can be told.
+  std::int64_t empty = 0;     // pairs with a blank side
+  std::int64_t overlong = 0;  // pairs with a side of more than max_length
+  std::int64_t unknown = 0;   // pieces that the vocabulary does not have
+
+  std::int64_t size() const {
+    return static_cast<std::int64_t>(sources.size());
+  }
+};
+
+// Pairs become pieces; each twice, the second time turned around, for both
+// directions.
+TranslationData encode_pairs(const text::Pairs& pairs,
+                             const text::Tokenizer& tokenizer,
+                             const Languages& languages,
+                             std::int64_t max_length);
+
+nn::TranslationBatch make_translation_batch(
+    const TranslationData& data, std::span<const std::int64_t> examples);
+
+// Holds out a share of the sources, by a hash of the sentence: all pairs of a
+// source fall on the same side, on every machine, in every order. What is held
+// out comes second.
+std::pair<text::Pairs, text::Pairs> split_pairs(const text::Pairs& pairs,
+                                                double share);
+
+// FNV-1a, 64 bits.
+std::uint64_t hash_of(std::string_view text);
+
+}  // namespace regard::tasks

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "regard/core/threads.h"
+#include "regard/nn/transformer.h"
+#include "regard/tasks/translation_data.h"
+#include "regard/tensor/tensor.h"
+#include "regard/text/tokenizer.h"
+
+namespace regard::tasks {
+
+struct TranslatorConfig {
+  nn::TransformerConfig model;
+  Languages languages;
+};
+
+struct TranslateOptions {
+  std::int64_t beam = 5;        // 1 is greedy
+  std::int64_t nbest = 1;       // at most `beam`
+  double length_penalty = 1;    // scores are divided by length^penalty
+  std::int64_t max_length = 0;  // of an output; 0 means 2 * source + 20
+  bool align = false;           // keep where each piece looked
+  std::string to;               // the language, where a model knows two
+  std::int64_t batch = 32;      // sentences at once
+  Threads threads = {};
+};
+
+struct Translation {
+  std::string text;
+  double score = 0;  // log-probability / length^penalty
+  // Where asked for: row t says where target piece t looked, by the weights
+  // that the last layer but one of the decoder gave the source pieces.
+  std::vector<std::string> source_pieces;
+  std::vector<std::string> target_pieces;
+  std::vector<std::vector<float>> alignment;
+};
+
+// A model that translates. It is a folder: config.json, model.safetensors, and
+// the tokenizer's file.
+class Translator {
+ public:
+  // Throws IoError for a file that is missing, ParseError for one that is
+  // broken or does not fit the others.
+  static Translator load(const std::filesystem::path& folder);
+
+  Translator(TranslatorConfig config,
+             std::unique_ptr<text::Tokenizer> tokenizer, StateDict weights);
+  ~Translator();
+  Translator(Translator&&) noexcept;
+  Translator& operator=(Translator&&) noexcept;
+
+  const TranslatorConfig& config() const;
+  const text::Tokenizer& tokenizer() const;
+
+  // For each sentence its `nbest` translations, best first. A blank sentence
+  // has one, the empty one. The same sentence has the same translation
+  // whatever stands beside it. Throws InvalidArgument for options that make no
+  // sense, and for a sentence that is not UTF-8 or has more pieces than the
+  // model can read.
+  std::vector<std::vector<Translation>> translate(
+      std::span<const std::string> sentences,
+      const TranslateOptions& options = {}) const;
+
+ private:
+  struct Parts;
+  std::unique_ptr<Parts> parts_;
+};
+
+// Writes config.json, the tokenizer's file and, last, model.safetensors, each
+// whole or not at all. `stored` is kFloat32 or kFloat16.
+void save_translator(const std::filesystem::path& folder,
+                     const TranslatorConfig& config,
+                     const text::Tokenizer& tokenizer, const StateDict& weights,
+                     DType stored = DType::kFloat32);
+
+// The config as its file has it, and back. Throws ParseError.
+std::string config_to_json(const TranslatorConfig& config);
+TranslatorConfig config_from_json(const std::string& text,
+                                  const std::string& name);
+
+}  // namespace regard::tasks

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+// regard score: BLEU and chrF of translations.
+#include <fmt/format.h>
+
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "cli/commands.h"
+#include "cli/screen.h"
+#include "regard/core/error.h"
+#include "regard/tasks/score.h"
+#include "regard/text/lines.h"
+
+namespace regard::cli {
+namespace {
+
+struct ScoreFlags {
+  std::string hypotheses;
+  std::string references;
+  std::string tokens = "13a";
+  bool lowercase = false;
+  bool json = false;
+};
+
+constexpr const char* kFooter =
+    R"(Line n of the one file is judged by line n of the other. The numbers are those
+of sacreBLEU for the same tokenizer: 13a, the standard; zh, where each Chinese
+character is a word; none, for text that is tokenised already.
+
+Examples:
+  regard score output.de reference.de
+  regard score output.zh reference.zh --tokenize zh
+  regard score output.tok reference.tok --tokenize none --lowercase)";
+
+void run_score(const ScoreFlags& flags) {
+  const auto pairs = text::read_pairs(flags.hypotheses, flags.references);
+  require(!pairs.sources.empty(), "score", "'", flags.hypotheses,
+          "' has no lines");
+  tasks::ScoreOptions options;
+  options.lowercase = flags.lowercase;
+  options.tokens = flags.tokens == "zh"     ? tasks::ScoreTokens::kZh
+                   : flags.tokens == "none" ? tasks::ScoreTokens::kNone
+                                            : tasks::ScoreTokens::k13a;
+  const tasks::BleuScore bleu =
+      tasks::bleu(pairs.sources, pairs.targets, options);
+  const double chrf = tasks::chrf(pairs.sources, pairs.targets, options);
+  if (flags.json) {
+    print(nlohmann::json{{"bleu", bleu.score},
+                         {"precisions", bleu.precisions},
+                         {"brevity_penalty", bleu.brevity_penalty},
+                         {"hypothesis_length", bleu.hypothesis_length},
+                         {"reference_length", bleu.reference_length},
+                         {"chrf", chrf},
+                         {"tokenize", flags.tokens},
+                         {"lowercase", flags.lowercase}}
+              .dump() +
+          "\n");
+    return;
+  }
+  const auto& p = bleu.precisions;
+  print(fmt::format(
+      "BLEU {:.2f}  {:.1f}/{:.1f}/{:.1f}/{:.1f}  brevity {:.3f}  words {} / "
+      "{}\nchrF {:.2f}\n",
+      bleu.score, p[0], p[1], p[2], p[3], bleu.brevity_penalty,
+      bleu.hypothesis_length, bleu.reference_length, chrf));
+}
+
+}  // namespace
+
+Command add_score(CLI::App& program) {
+  const auto flags = std::make_shared<ScoreFlags>();
+  CLI::App* app = program.add_subcommand(
+      "score", "BLEU and chrF of translations, as sacreBLEU counts them");
+  app->footer(kFooter);
+  app->add_option("HYPOTHESES", flags->hypotheses, "What a translator said")
+      ->type_name("FILE")
+      ->required();
+  app->add_option("REFERENCES", flags->references, "What is right")
+      ->type_name("FILE")
+      ->required();
+  app->add_option("--tokenize", flags->tokens, "How BLEU finds words")
+      ->check(CLI::IsMember({"13a", "none", "zh"}))
+      ->capture_default_str();
+  app->add_flag("--lowercase", flags->lowercase, "Small letters only");
+  app->add_flag("--json", flags->json, "All numbers in full, as JSON");
+  return {app, [flags] { run_score(*flags); }};
+}
+
+}  // namespace regard::cli

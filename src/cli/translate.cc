@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: Apache-2.0
+// regard translate: a trained model at work.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <iostream>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "cli/commands.h"
+#include "cli/heat_map.h"
+#include "cli/screen.h"
+#include "cli/usage_error.h"
+#include "regard/core/error.h"
+#include "regard/tasks/translator.h"
+#include "regard/text/lines.h"
+#include "regard/text/utf8.h"
+
+namespace regard::cli {
+namespace {
+
+struct TranslateFlags {
+  std::vector<std::string> sentences;
+  std::string model;
+  std::string input;
+  std::string to;
+  std::int64_t beam = 5;
+  std::int64_t nbest = 1;
+  double length_penalty = 1;
+  std::int64_t max_length = 0;
+  std::int64_t batch = 32;
+  bool align = false;
+  bool json = false;
+  int threads = 0;
+};
+
+constexpr const char* kFooter =
+    R"(Sentences come from the command line, from a file, or else from standard input,
+a line each, and their translations go to standard output in the same order. A
+blank line stays blank. With --nbest there is a line for each: number of the
+sentence, score, translation, tabs between them. --align draws where each piece
+of the translation looked in the source; with --json it gives the numbers.
+
+Examples:
+  regard translate --model en-de "a man rides a bicycle ."
+  regard translate --model en-zh --to zh < sentences.en > sentences.zh
+  regard translate --model en-zh --to en --align "..."
+  regard translate --model en-de --input test.en --nbest 5)";
+
+// SentencePiece writes a blank as U+2581.
+std::string label(const std::string& piece) {
+  const std::string mark = "\xE2\x96\x81";
+  std::string text = piece;
+  if (text.starts_with(mark)) text.replace(0, mark.size(), "_");
+  return text;
+}
+
+void draw(const tasks::Translation& translation, const Screen& screen) {
+  HeatMaps::Sizes sizes;
+  sizes.heads = 1;
+  sizes.q_len = static_cast<std::int64_t>(translation.target_pieces.size());
+  sizes.kv_len = static_cast<std::int64_t>(translation.source_pieces.size());
+  if (sizes.q_len == 0 || sizes.kv_len == 0) return;
+  HeatMaps::Labels labels;
+  for (const std::string& piece : translation.target_pieces) {
+    labels.queries.push_back(label(piece));
+  }
+  for (const std::string& piece : translation.source_pieces) {
+    labels.keys.push_back(label(piece));
+  }
+  HeatMaps map(sizes, std::move(labels), screen);
+  for (std::int64_t row = 0; row < sizes.q_len; ++row) {
+    map.add_row(0, row,
+                translation.alignment[static_cast<std::size_t>(row)].data());
+  }
+  print(map.draw());
+}
+
+class Output {
+ public:
+  explicit Output(const TranslateFlags& flags)
+      : flags_(flags), screen_(standard_output(ColorWhen::kAuto)) {}
+
+  void write(const std::vector<tasks::Translation>& found) {
+    ++number_;
+    for (const tasks::Translation& translation : found) {
+      if (flags_.json) {
+        write_json(translation);
+      } else if (flags_.nbest > 1) {
+        print(fmt::format("{}\t{:.4f}\t{}\n", number_, translation.score,
+                          translation.text));
+      } else {
+        print(translation.text + "\n");
+      }
+      if (flags_.align && !flags_.json) draw(translation, screen_);
+    }
+    std::fflush(stdout);
+  }
+
+ private:
+  void write_json(const tasks::Translation& translation) const {
+    nlohmann::json line = {{"sentence", number_},
+                           {"score", translation.score},
+                           {"translation", translation.text}};
+    if (flags_.align) {
+      line["source_pieces"] = translation.source_pieces;
+      line["target_pieces"] = translation.target_pieces;
+      line["alignment"] = translation.alignment;
+    }
+    print(line.dump() + "\n");
+  }
+
+  const TranslateFlags& flags_;
+  Screen screen_;
+  std::int64_t number_ = 0;
+};
+
+void translate_all(const tasks::Translator& translator,
+                   const tasks::TranslateOptions& options,
+                   std::span<const std::string> sentences, Output& output) {
+  // Parts, so that a long file shows its first lines early; long enough that
+  // sentences of like length find each other.
+  constexpr std::size_t kPart = 1024;
+  for (std::size_t begin = 0; begin < sentences.size(); begin += kPart) {
+    const auto part =
+        sentences.subspan(begin, std::min(kPart, sentences.size() - begin));
+    for (const auto& found : translator.translate(part, options)) {
+      output.write(found);
+    }
+  }
+}
+
+// Line by line where somebody or another program waits for each answer.
+void translate_stream(const tasks::Translator& translator,
+                      const tasks::TranslateOptions& options, Output& output) {
+  std::vector<std::string> lines;
+  std::string line;
+  std::int64_t number = 0;
+  while (std::getline(std::cin, line)) {
+    ++number;
+    if (line.ends_with('\r')) line.pop_back();
+    if (text::find_invalid_utf8(line) != std::string::npos) {
+      throw_parse_error("translate", "standard input must be UTF-8; line ",
+                        number, " is not");
+    }
+    lines.push_back(line);
+    // in_avail() is 0 where reading more would wait.
+    const bool waits = std::cin.rdbuf()->in_avail() <= 0;
+    constexpr std::size_t kPart = 1024;
+    if (!waits && lines.size() < kPart) continue;
+    translate_all(translator, options, lines, output);
+    lines.clear();
+  }
+  translate_all(translator, options, lines, output);
+}
+
+void run_translate(const TranslateFlags& flags) {
+  if (!flags.input.empty() && !flags.sentences.empty()) {
+    throw UsageError("give sentences or --input, not both");
+  }
+  if (flags.nbest > flags.beam) {
+    throw UsageError(fmt::format("--nbest {} needs a --beam as wide, not {}",
+                                 flags.nbest, flags.beam));
+  }
+  const tasks::Translator translator = tasks::Translator::load(flags.model);
+  tasks::TranslateOptions options;
+  options.beam = flags.beam;
+  options.nbest = flags.nbest;
+  options.length_penalty = flags.length_penalty;
+  options.max_length = flags.max_length;
+  options.align = flags.align;
+  options.to = flags.to;
+  options.batch = flags.batch;
+  options.threads = {.count = flags.threads};
+  Output output(flags);
+  if (!flags.sentences.empty()) {
+    translate_all(translator, options, flags.sentences, output);
+  } else if (!flags.input.empty()) {
+    const std::vector<std::string> lines = text::read_lines(flags.input);
+    translate_all(translator, options, lines, output);
+  } else {
+    std::ios::sync_with_stdio(false);
+    translate_stream(translator, options, output);
+  }
+}
+
+}  // namespace
+
+Command add_translate(CLI::App& program) {
+  const auto flags = std::make_shared<TranslateFlags>();
+  CLI::App* app =
+      program.add_subcommand("translate", "Translate with a trained model");
+  app->footer(kFooter);
+  app->add_option("SENTENCES", flags->sentences, "What to translate")
+      ->type_name("TEXT");
+  app->add_option("--model", flags->model,
+                  "Folder that `regard train translate` made")
+      ->type_name("FOLDER")
+      ->required();
+  app->add_option("--input", flags->input, "A sentence a line")
+      ->type_name("FILE");
+  app->add_option("--to", flags->to,
+                  "Language, for a model that knows both directions");
+  app->add_option("--beam", flags->beam, "Hypotheses kept; 1 is greedy")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
+  app->add_option("--nbest", flags->nbest, "Translations shown of each")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
+  app->add_option("--length-penalty", flags->length_penalty,
+                  "Scores are divided by length^penalty: above 1 for longer "
+                  "translations")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  app->add_option("--max-length", flags->max_length,
+                  "Most pieces of a translation; 0: 2 * source + 20")
+      ->check(CLI::Range(0, 100000))
+      ->capture_default_str();
+  app->add_option("--batch", flags->batch, "Sentences at once")
+      ->check(CLI::Range(1, 100000))
+      ->capture_default_str();
+  app->add_flag("--align", flags->align, "Show where each piece looked");
+  app->add_flag("--json", flags->json, "A line of JSON for each translation");
+  app->add_option("--threads", flags->threads, "0: one for each core")
+      ->check(CLI::Range(0, 1024))
+      ->capture_default_str();
+  return {app, [flags] { run_translate(*flags); }};
+}
+
+}  // namespace regard::cli

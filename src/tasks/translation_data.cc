@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "regard/tasks/translation_data.h"
+
+#include <algorithm>
+
+#include "regard/core/error.h"
+
+namespace regard::tasks {
+namespace {
+
+using Pieces = std::vector<std::int32_t>;
+
+void append(nn::PackedTokens& packed, const Pieces& pieces) {
+  packed.tokens.insert(packed.tokens.end(), pieces.begin(), pieces.end());
+  packed.offsets.push_back(packed.size());
+}
+
+void add(TranslationData& data, const Pieces& source, const Pieces& target,
+         std::int32_t tag) {
+  Pieces tagged;
+  if (tag != text::kUnknown) tagged.push_back(tag);
+  tagged.insert(tagged.end(), source.begin(), source.end());
+  tagged.push_back(text::kEnd);
+  data.sources.push_back(std::move(tagged));
+  data.targets.push_back(target);
+}
+
+std::int32_t tag_id(const text::Tokenizer& tokenizer,
+                    const std::string& language) {
+  const std::int32_t id = tokenizer.id_of(tag_of(language));
+  require(id != text::kUnknown, "encode_pairs", "the vocabulary has no tag ",
+          tag_of(language));
+  return id;
+}
+
+}  // namespace
+
+std::string tag_of(const std::string& language) {
+  return "<2" + language + ">";
+}
+
+std::vector<std::string> Languages::tags() const {
+  if (!both_directions) return {};
+  return {tag_of(source), tag_of(target)};
+}
+
+std::uint64_t hash_of(std::string_view text) {
+  std::uint64_t hash = 0xCBF29CE484222325u;
+  for (const char c : text) {
+    hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001B3u;
+  }
+  return hash;
+}
+
+TranslationData encode_pairs(const text::Pairs& pairs,
+                             const text::Tokenizer& tokenizer,
+                             const Languages& languages,
+                             std::int64_t max_length) {
+  require(pairs.sources.size() == pairs.targets.size(), "encode_pairs",
+          "there must be as many sources as targets; got ",
+          pairs.sources.size(), " and ", pairs.targets.size());
+  require(max_length > 0, "encode_pairs", "max_length must be positive; got ",
+          max_length);
+  TranslationData data;
+  std::int32_t to_target = text::kUnknown;
+  std::int32_t to_source = text::kUnknown;
+  if (languages.both_directions) {
+    to_target = tag_id(tokenizer, languages.target);
+    to_source = tag_id(tokenizer, languages.source);
+  }
+  for (std::size_t i = 0; i < pairs.sources.size(); ++i) {
+    const Pieces source = tokenizer.encode(pairs.sources[i]);
+    const Pieces target = tokenizer.encode(pairs.targets[i]);
+    const auto longer =
+        static_cast<std::int64_t>(std::max(source.size(), target.size()));
+    if (source.empty() || target.empty()) {
+      ++data.empty;
+      continue;
+    }
+    if (longer > max_length) {
+      ++data.overlong;
+      continue;
+    }
+    for (const Pieces* side : {&source, &target}) {
+      for (const std::int32_t piece : *side) {
+        if (piece == text::kUnknown) ++data.unknown;
+      }
+    }
+    add(data, source, target, to_target);
+    if (languages.both_directions) add(data, target, source, to_source);
+  }
+  return data;
+}
+
+nn::TranslationBatch make_translation_batch(
+    const TranslationData& data, std::span<const std::int64_t> examples) {
+  nn::TranslationBatch batch;
+  Pieces shifted;
+  for (const std::int64_t example : examples) {
+    const auto i = static_cast<std::size_t>(example);
+    append(batch.source, data.sources[i]);
+    const Pieces& target = data.targets[i];
+    shifted.assign(1, text::kBegin);
+    shifted.insert(shifted.end(), target.begin(), target.end());
+    append(batch.target, shifted);
+    batch.target_out.insert(batch.target_out.end(), target.begin(),
+                            target.end());
+    batch.target_out.push_back(text::kEnd);
+  }
+  return batch;
+}
+
+std::pair<text::Pairs, text::Pairs> split_pairs(const text::Pairs& pairs,
+                                                double share) {
+  require(share >= 0 && share < 1, "split_pairs",
+          "the share must be in [0, 1); got ", share);
+  constexpr std::uint64_t kParts = 10000;
+  const auto held_out = static_cast<std::uint64_t>(share * kParts);
+  std::pair<text::Pairs, text::Pairs> split;
+  for (std::size_t i = 0; i < pairs.sources.size(); ++i) {
+    text::Pairs& side = hash_of(pairs.sources[i]) % kParts < held_out
+                            ? split.second
+                            : split.first;
+    side.sources.push_back(pairs.sources[i]);
+    side.targets.push_back(pairs.targets[i]);
+  }
+  return split;
+}
+
+}  // namespace regard::tasks

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "regard/tasks/translation_lesson.h"
+
+#include <algorithm>
+
+#include "regard/train/batches.h"
+
+namespace regard::tasks {
+namespace {
+
+std::vector<std::int64_t> lengths_of(const TranslationData& data) {
+  std::vector<std::int64_t> lengths;
+  lengths.reserve(data.sources.size());
+  for (std::size_t i = 0; i < data.sources.size(); ++i) {
+    // A source has its end already, a target gets a token more.
+    lengths.push_back(static_cast<std::int64_t>(
+        std::max(data.sources[i].size(), data.targets[i].size() + 1)));
+  }
+  return lengths;
+}
+
+}  // namespace
+
+TranslationLesson::TranslationLesson(Model& model,
+                                     const TranslationData& training,
+                                     const TranslationData& held_out)
+    : model_(model),
+      training_(training),
+      held_out_(held_out),
+      lengths_(lengths_of(training)) {
+  constexpr std::int64_t kTokens = 4096;  // of a batch of validation
+  held_out_batches_ =
+      train::make_batches(lengths_of(held_out), {.tokens = kTokens}, 0);
+}
+
+nn::LossSum TranslationLesson::loss_and_gradients(
+    std::span<const std::int64_t> examples, std::uint64_t seed,
+    StateDict& gradients) {
+  return model_.loss_and_gradients(make_translation_batch(training_, examples),
+                                   seed, gradients);
+}
+
+nn::LossSum TranslationLesson::validate() {
+  nn::LossSum sum;
+  for (const std::vector<std::int64_t>& batch : held_out_batches_) {
+    sum += model_.loss(make_translation_batch(held_out_, batch));
+  }
+  return sum;
+}
+
+}  // namespace regard::tasks

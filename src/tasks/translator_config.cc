@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+// config.json of a translator.
+#include <array>
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "regard/core/error.h"
+#include "regard/tasks/translator.h"
+
+namespace regard::tasks {
+namespace {
+
+using nlohmann::json;
+
+constexpr const char* kKind = "regard translator";
+constexpr std::array kActivations = {"relu", "gelu", "gelu_tanh", "swiglu"};
+constexpr std::array kNorms = {"layer_norm", "rms_norm"};
+constexpr std::array kPositions = {"sinusoidal", "learned", "rotary", "none"};
+
+template <typename Enum, std::size_t N>
+Enum named(const json& value, const std::array<const char*, N>& names,
+           const std::string& file) {
+  const auto text = value.get<std::string>();
+  for (std::size_t i = 0; i < N; ++i) {
+    if (text == names[i]) return static_cast<Enum>(i);
+  }
+  throw_parse_error("Translator::load", "'", file, "' has an unknown name: '",
+                    text, "'");
+}
+
+std::int64_t size_of(const json& config, const char* key,
+                     const std::string& file) {
+  constexpr std::int64_t kMost = std::int64_t{1} << 24;
+  const json& value = config.at(key);
+  if (!value.is_number_integer() || value.get<std::int64_t>() < 1 ||
+      value.get<std::int64_t>() > kMost) {
+    throw_parse_error("Translator::load", "'", file, "': ", key,
+                      " must be an integer from 1 to ", kMost, "; got ",
+                      value.dump());
+  }
+  return value.get<std::int64_t>();
+}
+
+nn::TransformerConfig model_from(const json& c, const std::string& file) {
+  nn::TransformerConfig model;
+  model.source_vocab = model.target_vocab = size_of(c, "vocab", file);
+  model.model_dim = size_of(c, "model_dim", file);
+  model.heads = size_of(c, "heads", file);
+  model.encoder_layers = size_of(c, "encoder_layers", file);
+  model.decoder_layers = size_of(c, "decoder_layers", file);
+  model.feed_forward_dim = size_of(c, "feed_forward_dim", file);
+  model.max_length = size_of(c, "max_length", file);
+  model.activation =
+      named<nn::Activation>(c.at("activation"), kActivations, file);
+  model.norm = named<nn::Norm>(c.at("norm"), kNorms, file);
+  model.positions = named<nn::Positions>(c.at("positions"), kPositions, file);
+  model.norm_epsilon = c.at("norm_epsilon").get<float>();
+  model.norm_first = c.at("norm_first").get<bool>();
+  model.final_norm = c.at("final_norm").get<bool>();
+  model.shared_embeddings = true;
+  model.tied_output = true;
+  model.dropout = c.at("dropout").get<float>();
+  model.attention_dropout = c.at("attention_dropout").get<float>();
+  model.activation_dropout = c.at("activation_dropout").get<float>();
+  model.label_smoothing = c.at("label_smoothing").get<float>();
+  return model;
+}
+
+}  // namespace
+
+std::string config_to_json(const TranslatorConfig& config) {
+  const nn::TransformerConfig& m = config.model;
+  const json model = {
+      {"vocab", m.source_vocab},
+      {"model_dim", m.model_dim},
+      {"heads", m.heads},
+      {"encoder_layers", m.encoder_layers},
+      {"decoder_layers", m.decoder_layers},
+      {"feed_forward_dim", m.feed_forward_dim},
+      {"max_length", m.max_length},
+      {"activation", kActivations[static_cast<std::size_t>(m.activation)]},
+      {"norm", kNorms[static_cast<std::size_t>(m.norm)]},
+      {"positions", kPositions[static_cast<std::size_t>(m.positions)]},
+      {"norm_epsilon", m.norm_epsilon},
+      {"norm_first", m.norm_first},
+      {"final_norm", m.final_norm},
+      {"dropout", m.dropout},
+      {"attention_dropout", m.attention_dropout},
+      {"activation_dropout", m.activation_dropout},
+      {"label_smoothing", m.label_smoothing}};
+  return json{{"kind", kKind},
+              {"languages",
+               {{"source", config.languages.source},
+                {"target", config.languages.target},
+                {"both_directions", config.languages.both_directions}}},
+              {"model", model}}
+             .dump(2) +
+         "\n";
+}
+
+TranslatorConfig config_from_json(const std::string& text,
+                                  const std::string& name) {
+  TranslatorConfig config;
+  try {
+    const json root = json::parse(text);
+    if (root.at("kind") != kKind) {
+      throw_parse_error(
+          "Translator::load", "'", name,
+          "' is of another kind of model: ", root.at("kind").dump());
+    }
+    const json& languages = root.at("languages");
+    config.languages.source = languages.at("source").get<std::string>();
+    config.languages.target = languages.at("target").get<std::string>();
+    config.languages.both_directions =
+        languages.at("both_directions").get<bool>();
+    config.model = model_from(root.at("model"), name);
+  } catch (const json::exception& error) {
+    throw_parse_error("Translator::load", "'", name,
+                      "' is no config of a translator: ", error.what());
+  }
+  return config;
+}
+
+}  // namespace regard::tasks

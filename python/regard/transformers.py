@@ -19,6 +19,11 @@ from torch import Tensor
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import sdpa_mask
 
+try:
+    from transformers.utils.output_capturing import _active_collector
+except ImportError:  # the first of version 5 hand output_attentions to every layer
+    _active_collector = None
+
 from ._core import attention_weights as _weights
 from .torch import _ops
 from .torch._functional import _is_plain, attend, draw_seed
@@ -108,6 +113,12 @@ def _split_mask(visible: _Visible, mask: Tensor, bias: Optional[Tensor]) -> Opti
     return mask if bias is None else bias + mask
 
 
+def _weights_are_wanted(asked: Optional[bool]) -> bool:
+    """Not every model passes output_attentions on, but transformers knows what it collects."""
+    collected = None if _active_collector is None else _active_collector.get()
+    return bool(asked) or any("attentions" in name for name in collected or ())
+
+
 def _attention_weights(query, key, visible: _Visible, bias, sinks, scale, softcap) -> Tensor:
     """The weights before dropout, in the dtype of the query."""
     if _is_plain(query, key, bias, sinks, *visible.tensors):
@@ -134,7 +145,7 @@ def attention_forward(
 
     query is [batch, heads, q_len, dim], key and value [batch, kv_heads, kv_len, dim].
     attention_mask is bool (True is visible) or float (added). The weights are None
-    unless output_attentions is True, and are those before dropout.
+    unless they are asked for, and are those before dropout.
     """
     unknown = [name for name, given in others.items()
                if given is not None and name not in _NOT_OURS]
@@ -160,7 +171,7 @@ def attention_forward(
                  scale=scaling, softcap=softcap, dropout=dropout,
                  seed=draw_seed() if dropout > 0.0 else None)
     weights = None
-    if output_attentions:
+    if _weights_are_wanted(output_attentions):
         weights = _attention_weights(query, key, visible, bias, sinks, scaling, softcap)
     return out.transpose(1, 2).contiguous(), weights
 

@@ -1,18 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """The operators of regard.onnx against the ONNX standard's own cases and reference."""
 
-import pathlib
+import support
+
+if __name__ == "__main__":
+    support.main(__file__, needs=["onnx"])
 
 import numpy as np
+import onnx
 import pytest
+import regard
+import regard.onnx
+from onnx import TensorProto, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
 
-onnx = pytest.importorskip("onnx")
-import regard.onnx  # noqa: E402
-from onnx import TensorProto, helper, numpy_helper  # noqa: E402
-from onnx.reference import ReferenceEvaluator  # noqa: E402
-
-CASES = (pathlib.Path(__file__).resolve().parents[2] / ".." / "shared" / "peer-tests"
-         / "onnx-attention")
+CASES = support.SOURCE / "../shared/peer-tests/onnx-attention"
 COUNTS = {"attention": 47, "rms_normalization": 19, "rotary_embedding": 8}
 
 
@@ -28,7 +30,7 @@ def tensors(folder, kind):
 
 def test_all_cases_of_the_standard_are_there():
     if not folders():
-        pytest.skip(f"the cases of the ONNX standard are not on this machine: {CASES}")
+        pytest.skip("the cases of the ONNX standard are not on this machine")
     for kind, count in COUNTS.items():
         assert sum(folder.name.startswith(f"test_{kind}") for folder in folders()) == count
 

@@ -54,8 +54,9 @@ class Projection {
     std::vector<kernels::CrossEntropyRow> losses(targets.size());
     for (std::int64_t first = 0; first < rows; first += chunk) {
       const std::int64_t count = std::min(chunk, rows - first);
-      const std::int64_t block = (count + chunk / block_ - 1) /
-                                 std::max<std::int64_t>(1, chunk / block_);
+      // Blocks of equal size, so that no thread is left with a rest.
+      const std::int64_t blocks = (count + block_ - 1) / block_;
+      const std::int64_t block = (count + blocks - 1) / blocks;
       over_row_blocks(tape_.threads(), count, block,
                       [&](std::int64_t begin, std::int64_t end) {
                         run_rows(first + begin, first + end,

@@ -208,7 +208,7 @@ def scaled_dot_product_attention(
     if attn_mask is None and dropout_p == 0.0 and query.dim() == 4:
         # The common small call: as few steps as there can be.
         batch, heads, _, dim = query.shape
-        if (key.shape[:2] == (batch, heads) and value.shape[3] == dim
+        if (key.shape[:2] == (batch, heads) and value.shape[3] == dim and query.stride(3) == 1
                 and _is_plain(query, key, value)):
             return _forward(query, key, value, out=torch.empty_like(query), scale=scale,
                             mask=_causal if is_causal else None,

@@ -75,6 +75,8 @@ def real_dtype(dtype: torch.dtype) -> torch.dtype:
 
 def empty_out(q: Tensor, v: Tensor) -> Tensor:
     """The memory for an output, in the order of q's: [batch, len, heads, dim] stays so."""
+    if q.stride(-1) != 1:
+        return q.new_empty(*q.shape[:-1], v.shape[-1])
     if q.shape[-1] == v.shape[-1]:
         return torch.empty_like(q)
     return torch.empty_like(q[..., :1].expand(*q.shape[:-1], v.shape[-1]))

@@ -328,15 +328,18 @@ def test_a_float_mask_of_the_caller_is_added():
                 eager(tokens(0), attention_mask=mask).logits)
 
 
-def test_the_bits_do_not_depend_on_the_batch_or_the_side_of_the_padding():
-    _, ours = models(llama)
-    layer = ours.model.layers[0].self_attn
+def test_the_bits_do_not_depend_on_the_batch_or_the_padding():
+    torch.manual_seed(0)
     q, k, v = torch.randn(3, 2, 4, 9, 8).unbind()
-    whole, _ = regard_attention(layer, q, k, v, None)
-    first, _ = regard_attention(layer, q[:1], k[:1], v[:1], None)
-    assert torch.equal(whole[:1], first)
-    causal = torch.ones(9, 9, dtype=torch.bool).tril()[None, None]
-    assert torch.equal(regard_attention(layer, q, k, v, causal)[0], whole)
+    alone, _ = regard_attention(Layer(), q[:1], k[:1], v[:1], None)
+    assert torch.equal(regard_attention(Layer(), q, k, v, None)[0][:1], alone)
+    for side in ("left", "right"):
+        pad = (0, 0, 3, 0) if side == "left" else (0, 0, 0, 3)
+        padded = [torch.nn.functional.pad(t, pad, value=7.0) for t in (q, k, v)]
+        real = torch.nn.functional.pad(torch.ones(2, 1, 1, 9, dtype=torch.bool), pad[2:])
+        mask = real & torch.ones(12, 12, dtype=torch.bool).tril()
+        out, _ = regard_attention(Layer(), *padded, mask)
+        assert torch.equal(out[:1, real[0, 0, 0]], alone)
 
 
 class Layer(torch.nn.Module):

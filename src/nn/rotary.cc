@@ -179,6 +179,7 @@ RotaryTable rotary_table(const RotaryConfig& config, std::int64_t positions) {
   check(config, positions);
   const std::int64_t half = config.rotary_dim / 2;
   RotaryTable table{Tensor({positions, half}), Tensor({positions, half})};
+  if (positions == 0) return table;  // however wide it would be
   const auto cos = table.cos.view<float, 2>();
   const auto sin = table.sin.view<float, 2>();
   const double amplitude = amplitude_of(config);

@@ -119,9 +119,18 @@ std::vector<Continuation> generate(
             texts[i].to_read.size());
     if (options.max_tokens > 0) active.push_back(static_cast<std::int64_t>(i));
   }
-  LanguageState state(model, {.sequences = std::ssize(prompts),
-                              .cache = options.cache,
-                              .threads = options.threads});
+  LanguageStateOptions kept{.sequences = std::ssize(prompts),
+                            .cache = options.cache,
+                            .threads = options.threads};
+  // Pages for the texts as long as they may become, not for the whole context.
+  kept.pages = 1;
+  for (const Text& text : texts) {
+    const std::int64_t read = std::ssize(text.to_read);
+    const std::int64_t longest =
+        read + std::min(context - read, options.max_tokens);
+    kept.pages += (longest + kept.page_tokens - 1) / kept.page_tokens;
+  }
+  LanguageState state(model, kept);
   while (!active.empty()) {
     std::vector<LanguageState::Reading> readings;
     for (const std::int64_t i : active) {

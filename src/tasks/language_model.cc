@@ -35,6 +35,7 @@ void check(const LanguageModelConfig& c) {
   require(std::isfinite(c.norm_epsilon) && c.norm_epsilon >= 0, kWhere,
           "norm_epsilon must be finite and not negative; it is ",
           c.norm_epsilon);
+  nn::rotary_table(c.rotary, 0);  // says what is wrong with it
 }
 
 // Takes parameters by name, and at the end knows which were not taken.
@@ -126,7 +127,6 @@ LanguageModel::LanguageModel(const LanguageModelConfig& config,
   w->output = take.packed(tied ? "token_embd.weight" : "output.weight", c.vocab,
                           c.model_dim);
   take.check_all_taken();
-  w->rotary = nn::rotary_table(c.rotary, c.context);
   weights_ = std::move(w);
 }
 

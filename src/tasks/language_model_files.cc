@@ -154,13 +154,6 @@ LanguageModel LanguageModel::from_llama2c(const Llama2cFile& file) {
 LanguageModel LanguageModel::from_gguf(const GgufFile& file) {
   check_architecture(file);
   const LanguageModelConfig config = config_of(file);
-  // The table of cos and sin has a row a position. Nothing in the file is of
-  // that size, so it gets a limit of its own: 2^28 floats, 1 GiB.
-  if (config.context > (std::int64_t{1} << 28) / config.head_dim) {
-    throw_parse_error(file.where().c_str(), "llama.context_length is ",
-                      config.context, ", too long for heads of ",
-                      config.head_dim);
-  }
   ParameterViews parameters;
   for (const std::string& name : file.names()) {
     const Shape& shape = file.shape(name);

@@ -106,6 +106,7 @@ struct LanguageState::Memory {
   const LanguageModel::Weights& weights() const { return model->weights(); }
 
   void check(std::span<const Reading> readings) const;
+  void make_table(std::int64_t positions);
   void run(std::span<const Part> parts);
   void embed(std::span<const Part> parts, const TensorView<float, 2>& x);
   void attend(std::size_t layer, std::span<const Part> parts,
@@ -121,6 +122,7 @@ struct LanguageState::Memory {
   Rows gate_rows, up_rows, ends_rows, ends_normed_rows;
   TensorView<float, 2> q, k, v, attended;  // of the layer at work
   std::vector<std::int64_t> positions;     // of each row
+  nn::RotaryTable rotary{};                // of the positions so far
   std::int64_t singles = 0;                // parts of one token, which go first
   std::vector<std::int64_t> single_sequences;
   Tensor logits;
@@ -146,6 +148,15 @@ void LanguageState::Memory::check(std::span<const Reading> readings) const {
               c.vocab - 1, "; got ", token);
     }
   }
+}
+
+// Grown by doubling: a model may name a context far longer than its texts.
+void LanguageState::Memory::make_table(std::int64_t count) {
+  const std::int64_t rows = rotary.cos.shape()[0];
+  if (count <= rows) return;
+  const LanguageModelConfig& c = model->config();
+  rotary = nn::rotary_table(c.rotary,
+                            std::min(c.context, std::max(count, 2 * rows)));
 }
 
 void LanguageState::Memory::embed(std::span<const Part> parts,
@@ -205,15 +216,14 @@ void LanguageState::Memory::attend(std::size_t layer,
                           .packed = &w.v,
                           .output = as_batch(v)}};
   nn::detail::multiply(products, options.threads);
-  const nn::RotaryTable& table = weights().rotary;
-  const nn::RotaryOptions rotary{.pairing = c.pairing,
-                                 .positions = {positions.data(), {1, n}},
-                                 .threads = options.threads};
+  const nn::RotaryOptions turn{.pairing = c.pairing,
+                               .positions = {positions.data(), {1, n}},
+                               .threads = options.threads};
   for (const auto& [rows, heads] :
        {std::pair{q, c.heads}, std::pair{k, c.kv_heads}}) {
     const auto turned = as_one_text(rows, 0, n, heads);
-    nn::rotary_forward(turned, table.cos.view<float, 2>(),
-                       table.sin.view<float, 2>(), turned, rotary);
+    nn::rotary_forward(turned, rotary.cos.view<float, 2>(),
+                       rotary.sin.view<float, 2>(), turned, turn);
   }
   // One token of each of many texts, all at once; then the longer parts.
   KVCache& cache = caches[layer];
@@ -338,7 +348,12 @@ void LanguageState::read(std::span<const Reading> readings) {
   m.check(readings);
   if (readings.empty()) return;
   std::vector<std::int64_t> lengths;  // to go back to
-  for (const Reading& r : readings) lengths.push_back(length(r.sequence));
+  std::int64_t longest = 0;
+  for (const Reading& r : readings) {
+    lengths.push_back(length(r.sequence));
+    longest = std::max(longest, lengths.back() + std::ssize(r.tokens));
+  }
+  m.make_table(longest);
   Tensor fresh({std::ssize(readings), m.model->config().vocab});
   std::swap(m.logits, fresh);
   try {

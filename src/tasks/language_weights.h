@@ -3,7 +3,6 @@
 
 #include <vector>
 
-#include "regard/nn/rotary.h"
 #include "regard/tasks/language_model.h"
 #include "regard/tensor/tensor.h"
 
@@ -21,7 +20,6 @@ struct LanguageModel::Weights {
   std::vector<Layer> layers;
   Tensor output_norm;
   Tensor output;
-  nn::RotaryTable rotary;  // of `context` positions
 };
 
 }  // namespace regard::tasks

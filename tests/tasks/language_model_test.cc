@@ -377,8 +377,6 @@ TEST(LanguageModel, RefusesSettingsOfGgufThatMakeNoModel) {
   EXPECT_EQ(refused({{"llama.vocab_size", 38}}),
             "LanguageModel: token_embd.weight must be [38, 24]; it is [37, "
             "24]");
-  EXPECT_EQ(refused({{"llama.context_length", 0x7fffffff}}),
-            "llama.context_length is 2147483647, too long for heads of 4");
   EXPECT_EQ(refused_file(small_gguf(small.file.parameters(), {})
                              .text("llama.rope.scaling.type", "longrope")),
             "llama.rope.scaling.type must be none, linear or yarn; it is "
@@ -391,6 +389,17 @@ TEST(LanguageModel, RefusesSettingsOfGgufThatMakeNoModel) {
       refused_file(small_gguf(small.file.parameters(), {})
                        .tensor("odd", {1, 2, 3}, std::vector<float>(6, 0.0f))),
       "'odd' must be a vector or a matrix; its shape is [3, 2, 1]");
+}
+
+TEST(LanguageModel, AContextFarLongerThanTheTextCostsNothing) {
+  const Small small;
+  const std::string bytes = small_gguf(small.file.parameters(),
+                                       {{"llama.context_length", 0x7fffffff}})
+                                .bytes();
+  const LanguageModel model =
+      LanguageModel::from_gguf(GgufFile::parse(bytes_of(bytes)));
+  const Tokens tokens = random_tokens(150, 37, 2);
+  EXPECT_EQ(read_alone(model, tokens, 40), read_alone(small.model, tokens, 40));
 }
 
 TEST(LanguageModel, ScalesPositionsAsGgufSays) {

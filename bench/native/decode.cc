@@ -71,6 +71,7 @@ struct DecodeBench {
   std::vector<std::vector<Chunk>> chunks;  // of each cache
   double bytes = 0;                        // that one call reads
   Array q{}, k{}, v{};
+  bool append = false;  // a token before each call
   std::size_t next = 0;
   volatile std::uint64_t keep = 0;
 
@@ -86,19 +87,22 @@ namespace {
 std::unique_ptr<DecodeBench> open_bench(const Array& q, const Array& k,
                                         const Array& v,
                                         const std::int64_t* lengths,
-                                        std::int64_t copies, DType storage) {
+                                        std::int64_t copies, DType storage,
+                                        bool append) {
   auto bench = std::make_unique<DecodeBench>();
   bench->q = q;
   bench->k = k;
   bench->v = v;
+  bench->append = append;
   const auto keys = view(k), values = view(v);
   for (std::int64_t i = 0; i < copies; ++i) {
-    KVCache& cache =
-        bench->caches.emplace_back(KVCacheOptions{.storage = storage,
-                                                  .sequences = k.shape[0],
-                                                  .kv_heads = k.shape[1],
-                                                  .d_k = k.shape[3],
-                                                  .d_v = v.shape[3]});
+    KVCache& cache = bench->caches.emplace_back(
+        KVCacheOptions{.storage = storage,
+                       .sequences = k.shape[0],
+                       .kv_heads = k.shape[1],
+                       .d_k = k.shape[3],
+                       .d_v = v.shape[3],
+                       .reserve = append ? lengths[0] + 1 : 0});
     std::vector<Chunk>& chunks = bench->chunks.emplace_back();
     for (std::int64_t b = 0; b < k.shape[0]; ++b) {
       const auto part = [&](const TensorView<const float, 4>& x) {
@@ -118,8 +122,7 @@ std::unique_ptr<DecodeBench> open_bench(const Array& q, const Array& k,
   return bench;
 }
 
-double decode(DecodeBench& bench, float* out, int threads, std::int64_t calls,
-              bool append) {
+double decode(DecodeBench& bench, float* out, int threads, std::int64_t calls) {
   const Array& q = bench.q;
   AttentionOptions options;
   options.threads.count = threads;
@@ -134,9 +137,9 @@ double decode(DecodeBench& bench, float* out, int threads, std::int64_t calls,
   const double start = now();
   for (std::int64_t i = 0; i < calls; ++i) {
     KVCache& cache = bench.turn();
-    if (append) cache.append(token(bench.k), token(bench.v));
+    if (bench.append) cache.append(token(bench.k), token(bench.v));
     attention_decode(view(q), cache, result, options);
-    for (std::int64_t s = 0; append && s < cache.sequences(); ++s) {
+    for (std::int64_t s = 0; bench.append && s < cache.sequences(); ++s) {
       cache.truncate(s, cache.length(s) - 1);
     }
   }
@@ -169,17 +172,15 @@ using regard::bench::Array;
 using regard::bench::DecodeBench;
 
 // storage counts fp32, bf16, fp16, int8. Null when it fails.
-extern "C" DecodeBench* regard_bench_decode_open(const Array* q, const Array* k,
-                                                 const Array* v,
-                                                 const std::int64_t* lengths,
-                                                 std::int64_t copies,
-                                                 std::int32_t storage) {
+extern "C" DecodeBench* regard_bench_decode_open(
+    const Array* q, const Array* k, const Array* v, const std::int64_t* lengths,
+    std::int64_t copies, std::int32_t storage, std::int32_t append) {
   using regard::DType;
   constexpr DType kTypes[] = {DType::kFloat32, DType::kBFloat16,
                               DType::kFloat16, DType::kInt8};
   try {
     return regard::bench::open_bench(*q, *k, *v, lengths, copies,
-                                     kTypes[storage])
+                                     kTypes[storage], append != 0)
         .release();
   } catch (const std::exception& error) {
     regard::bench::fail(error.what());
@@ -194,10 +195,10 @@ extern "C" double regard_bench_decode_bytes(const DecodeBench* bench) {
 }
 
 extern "C" double regard_bench_decode(DecodeBench* bench, float* out,
-                                      std::int32_t threads, std::int64_t calls,
-                                      std::int32_t append) {
+                                      std::int32_t threads,
+                                      std::int64_t calls) {
   try {
-    return regard::bench::decode(*bench, out, threads, calls, append != 0);
+    return regard::bench::decode(*bench, out, threads, calls);
   } catch (const std::exception& error) {
     return regard::bench::fail(error.what());
   }

@@ -11,7 +11,6 @@
 #include <cmath>
 #include <cstring>
 
-#include "hwy/cache_control.h"
 #include "kernels/attention_decode.h"
 #include "kernels/attention_decode_memory.h"
 #include "kernels/attention_scores-inl.h"
@@ -42,6 +41,12 @@ HWY_INLINE Vec load_float(const std::int8_t* from) {
   const hn::Rebind<std::int32_t, Tag> d32;
   return hn::ConvertTo(Tag(), hn::PromoteTo(d32, hn::LoadU(d8, from)));
 }
+
+// Keys and values come from memory once. They are asked for this far ahead,
+// into the second cache: the first has few places for lines on their way, and
+// loads would wait behind them.
+inline constexpr std::int64_t kFetchAhead = 8192;
+HWY_INLINE void fetch(const void* line) { __builtin_prefetch(line, 0, 2); }
 
 // The blocks of a score tile and what lies ahead in memory.
 template <typename T, int kBlocks>
@@ -109,15 +114,21 @@ HWY_INLINE void decode_score_tile(const float* HWY_RESTRICT q, std::int64_t d_k,
       }
     }
   };
+  // A part of the elements for each block to fetch, whose lines are then asked
+  // for in order: what fetches ahead by itself follows them.
+  const std::int64_t part = d_k / (kLine * kBlocks) * kLine;
   std::int64_t c = 0;
-  for (; c + kLine <= d_k; c += kLine) {
-    HWY_UNROLL(4)
-    for (int b = 0; b < kBlocks; ++b) {
-      hwy::Prefetch(keys.next[b] +
-                    c * static_cast<std::int64_t>(kBlockKeys * sizeof(T)));
+  for (int b = 0; b < kBlocks; ++b) {
+    const std::byte* next = keys.next[b];
+    for (std::int64_t end = c + part; c < end; c += kLine) {
+      HWY_UNROLL(4)
+      for (int i = 0; i < kBlocks; ++i) {
+        fetch(next);
+        next += 64;
+      }
+      HWY_UNROLL(4)
+      for (int u = 0; u < kLine; ++u) step(c + u);
     }
-    HWY_UNROLL(4)
-    for (int u = 0; u < kLine; ++u) step(c + u);
   }
   for (; c < d_k; ++c) step(c);
   HWY_UNROLL(4)
@@ -172,7 +183,7 @@ HWY_INLINE void decode_value_tile(const DecodeValues& p) {
       for (int j = 0; j < kColumns; ++j) {
         value[j] = load_float(v + i * columns + j * kVecLanes);
         if (j * kVecLanes * sizeof(T) % 64 == 0) {
-          hwy::Prefetch(next + i * columns + j * kVecLanes);
+          fetch(next + i * columns + j * kVecLanes);
         }
       }
       HWY_UNROLL(4)
@@ -320,16 +331,24 @@ class DecodePass {
   HWY_INLINE void score_rows(int first) {
     constexpr int kBlocks = score_tile_blocks<kRows>();
     const int last = split_.block_count - 1;
+    const int ahead = std::max<int>(
+        kBlocks, static_cast<int>(kFetchAhead / layout_.k_bytes()));
     for (int b = 0; b <= last; b += kBlocks) {
       TileKeys<T, kBlocks> keys;
       // Where blocks run out the last is scored again and not looked at.
       for (int i = 0; i < kBlocks; ++i) {
         keys.now[i] =
             reinterpret_cast<const T*>(split_.blocks[std::min(b + i, last)].k);
-        const int next = b + kBlocks + i;
+        const int next = b + i + ahead;
         keys.next[i] = next <= last
                            ? split_.blocks[next].k
                            : split_.blocks[std::min(next - last - 1, last)].v;
+        if constexpr (kIsInt8) {
+          if (next <= last) {
+            fetch(k_scales(next));
+            fetch(v_scales(next));
+          }
+        }
       }
       const float* const q = memory_.queries + first * layout_.d_k;
       float* const to = memory_.weights + first * kScoreStride + b * kBlockKeys;
@@ -386,6 +405,10 @@ class DecodePass {
     }
   }
 
+  const float* k_scales(int b) const {
+    return reinterpret_cast<const float*>(split_.blocks[b].k +
+                                          layout_.k_scales());
+  }
   const float* v_scales(int b) const {
     return reinterpret_cast<const float*>(split_.blocks[b].v +
                                           layout_.v_scales());
@@ -414,9 +437,7 @@ class DecodePass {
       Vec s = hn::Load(d, at);
       const Vec key = hn::Iota(d, static_cast<float>(i));
       if constexpr (kIsInt8) {
-        const Vec scale = hn::Load(
-            d,
-            reinterpret_cast<const float*>(block.k + layout_.k_scales()) + i);
+        const Vec scale = hn::Load(d, k_scales(b) + i);
         // The scale of a key does not change its direction, but may be NaN.
         s = hn::Mul(s, split_.cosine
                            ? hn::Add(hn::Sub(scale, scale), hn::Set(d, 1.0f))
@@ -459,12 +480,10 @@ class DecodePass {
   }
 
   HWY_INLINE DecodeValues values_of(int r) const {
-    constexpr std::int64_t kBytesAhead = 4096;
     return {.blocks = split_.blocks,
             .lanes = lanes_,
             .block_count = split_.block_count,
-            .ahead = static_cast<int>((kBytesAhead + layout_.v_bytes() - 1) /
-                                      layout_.v_bytes()),
+            .ahead = 1 + static_cast<int>(kFetchAhead / layout_.v_bytes()),
             .last = split_.block_count - 1,
             .v_stride = columns_,
             .column = 0,

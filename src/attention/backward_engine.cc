@@ -49,6 +49,9 @@ class HeadWork {
     head_.block.rows = rows_;
     head_.block.dense = dense_;
     head_.block.dense_count = static_cast<int>(masks_.dense_parts());
+    masks_.with(at.index, [&](const BoundMask& mask) {
+      head_.block.same_keys = mask.ranges_are_full();
+    });
     head_.row_count = rows;
     head_.backward_rows = backward_rows_;
     head_.kv_len = e.kv_len;
@@ -108,7 +111,9 @@ class HeadWork {
           at_.index * p_.heads + at_.kv_head * p_.group + i % p_.group);
       if (row_bias) *backward_rows_[i].d_bias += head_.d_row_biases[i];
       sums.slopes[at] += head_.d_slopes[i];
-      sums.scales[at] += static_cast<double>(head_.d_scales[i]) * p_.scale;
+      if (head_.d_scales != nullptr) {
+        sums.scales[at] += static_cast<double>(head_.d_scales[i]) * p_.scale;
+      }
       // A sink is a score without a value: dS = P (0 - delta). One of -inf is
       // none.
       if (head_.block.has_sink && std::isfinite(rows_[i].sink)) {
@@ -138,7 +143,7 @@ class HeadWork {
     take(head_.deltas, padded);
     take(head_.d_slopes, padded);
     take(head_.d_row_biases, padded);
-    take(head_.d_scales, padded);
+    if (!b_.gradients.head_scales.empty()) take(head_.d_scales, padded);
     take(head_.finite, groups);
     take(rows_, rows);
     take(backward_rows_, rows);

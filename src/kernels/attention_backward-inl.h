@@ -37,9 +37,21 @@ HWY_INLINE bool all_finite(const float* x, std::int64_t n) {
   const Tag d;  // n is a multiple of 16
   Vec probe = hn::Zero(d);
   for (std::int64_t i = 0; i < n; i += kVecLanes) {
-    probe = hn::MulAdd(hn::Load(d, x + i), hn::Zero(d), probe);
+    // Infinity times zero is NaN. All bits of a NaN's exponent are set, and
+    // stay set.
+    probe = hn::Or(probe, hn::Mul(hn::Load(d, x + i), hn::Zero(d)));
   }
   return hn::AllFalse(d, hn::IsNaN(probe));
+}
+
+// to[0, n) <- from[0, n) * factor, for n a multiple of 16.
+HWY_INLINE void scale_row(const float* from, std::int64_t n, float factor,
+                          float* to) {
+  const Tag d;
+  const Vec f = hn::Set(d, factor);
+  for (std::int64_t c = 0; c < n; c += kVecLanes) {
+    hn::Store(hn::Mul(hn::Load(d, from + c), f), d, to + c);
+  }
 }
 
 HWY_INLINE bool all_zero(const float* x, std::int64_t n) {
@@ -130,9 +142,18 @@ class PrepareGroup {
       head_.d_slopes[first + r] = 0;
       head_.d_row_biases[first + r] = 0;
     }
-    pack(q_at, keys.d_k, head_.queries + first * keys.d_k);
-    pack(d_out_at, keys.d_v, head_.d_outs + first * keys.d_v);
-    scale_queries(head_.queries + first * keys.d_k, q);
+    // The scores want q times scale and log2(e), as the forward pass had it; dk
+    // wants q times scale.
+    HWY_ALIGN float scale[kGroupRows] = {};
+    for (int r = 0; r < rows_; ++r) {
+      scale[r] = head_.block.rows[first + r].scale * kLog2E;
+    }
+    pack(q_at, keys.d_k, scale, head_.queries + first * keys.d_k);
+    pack(d_out_at, keys.d_v, nullptr, head_.d_outs + first * keys.d_v);
+    for (int r = 0; r < rows_; ++r) {
+      float* const row = q + r * k_columns;
+      scale_row(row, k_columns, head_.block.rows[first + r].scale, row);
+    }
     head_.finite[group_] = all_finite(q, kGroupRows * k_columns) &&
                            all_finite(d_out, kGroupRows * v_columns);
   }
@@ -186,39 +207,17 @@ class PrepareGroup {
     head_.d_row_biases[at] = 0;
   }
 
-  // out [n][kGroupRows] <- rows; zeros for rows of padding.
-  HWY_INLINE void pack(const float* const* rows, std::int64_t n, float* out) {
-    transpose_rows(rows, rows_, n, out);
-    for (std::int64_t c = 0; c < n && rows_ < kGroupRows; ++c) {
-      for (int r = rows_; r < kGroupRows; ++r) out[c * kGroupRows + r] = 0;
-    }
-  }
-
-  // The scores want q times scale and log2(e), as the forward pass had it; dk
-  // wants q times scale.
-  HWY_INLINE void scale_queries(float* packed, float* rows) {
+  // out [n][kGroupRows] <- rows times scale; zeros for rows of padding.
+  HWY_INLINE void pack(const float* const* rows, std::int64_t n,
+                       const float* scale, float* out) {
     const Tag d;
-    HWY_ALIGN float scale[kGroupRows] = {};
-    for (int r = 0; r < rows_; ++r) {
-      scale[r] = head_.block.rows[group_ * kGroupRows + r].scale;
-    }
-    const std::int64_t d_k = head_.block.keys.d_k;
-    for (std::int64_t c = 0; c < d_k; ++c) {
-      for (int j = 0; j < kGroupVecs; ++j) {
-        float* const at = packed + c * kGroupRows + j * kVecLanes;
-        const Vec factor =
-            hn::Mul(hn::Load(d, scale + j * kVecLanes), hn::Set(d, kLog2E));
-        hn::Store(hn::Mul(hn::Load(d, at), factor), d, at);
+    for (int r = rows_ / kVecLanes * kVecLanes; r < kGroupRows;
+         r += kVecLanes) {
+      for (std::int64_t c = 0; c < n; ++c) {
+        hn::Store(hn::Zero(d), d, out + c * kGroupRows + r);
       }
     }
-    const std::int64_t columns = AttentionScratch::padded(d_k);
-    for (int r = 0; r < rows_; ++r) {
-      const Vec factor = hn::Set(d, scale[r]);
-      for (std::int64_t c = 0; c < columns; c += kVecLanes) {
-        float* const at = rows + r * columns + c;
-        hn::Store(hn::Mul(hn::Load(d, at), factor), d, at);
-      }
-    }
+    transpose_rows(rows, rows_, n, out, scale);
   }
 
   const BackwardHead& head_;
@@ -265,8 +264,12 @@ class KeyBlockPass {
   HWY_INLINE void load_keys() {
     const AttentionKeys& keys = head_.block.keys;
     const std::int64_t n = end_ - begin_;
-    std::memset(memory_.keys, 0, sizeof(float) * n * memory_.k_columns);
-    std::memset(memory_.values, 0, sizeof(float) * n * memory_.v_columns);
+    if (keys.d_k != memory_.k_columns) {
+      std::memset(memory_.keys, 0, sizeof(float) * n * memory_.k_columns);
+    }
+    if (keys.d_v != memory_.v_columns) {
+      std::memset(memory_.values, 0, sizeof(float) * n * memory_.v_columns);
+    }
     for (std::int64_t i = 0; i < n; ++i) {
       float* const k = memory_.keys + i * memory_.k_columns;
       convert_row(static_cast<const T*>(keys.k) + (begin_ + i) * keys.k_stride,
@@ -506,23 +509,28 @@ HWY_INLINE void finish_group(const BackwardHead& head, std::int64_t group) {
   const std::int64_t last = std::min(head.row_count, (group + 1) * kGroupRows);
   for (std::int64_t i = group * kGroupRows; i < last; ++i) {
     float* const gradient = head.d_query_rows + i * columns;
-    // Not query_rows: the scale may be zero.
-    float* const q = head.query_rows + i * columns;
-    convert_row(static_cast<const T*>(head.block.rows[i].q), d_k, q);
-    float inverse_norm = 1;
-    if (head.block.cosine) {
-      const float norm = std::sqrt(ordered_dot(q, q, d_k));
-      inverse_norm = norm == 0 ? 0 : 1 / norm;
-      for (std::int64_t c = 0; c < d_k; ++c) q[c] *= inverse_norm;
-    }
     // A row that sees nothing gives nothing, be its query NaN.
     const bool nothing = all_zero(gradient, d_k);
-    head.d_scales[i] = nothing ? 0 : ordered_dot(q, gradient, d_k);
-    for (std::int64_t c = 0; c < d_k && !nothing; ++c) {
-      gradient[c] *= head.block.rows[i].scale;
-    }
-    if (head.block.cosine && !nothing) {
-      project_out(q, d_k, inverse_norm, gradient);
+    const float scale = nothing ? 0.0f : head.block.rows[i].scale;
+    if (head.d_scales != nullptr || head.block.cosine) {
+      // Not query_rows: the scale may be zero.
+      float* const q = head.query_rows + i * columns;
+      convert_row(static_cast<const T*>(head.block.rows[i].q), d_k, q);
+      float inverse_norm = 1;
+      if (head.block.cosine) {
+        const float norm = std::sqrt(ordered_dot(q, q, d_k));
+        inverse_norm = norm == 0 ? 0 : 1 / norm;
+        for (std::int64_t c = 0; c < d_k; ++c) q[c] *= inverse_norm;
+      }
+      if (head.d_scales != nullptr) {
+        head.d_scales[i] = nothing ? 0 : ordered_dot(q, gradient, d_k);
+      }
+      scale_row(gradient, columns, scale, gradient);
+      if (head.block.cosine && !nothing) {
+        project_out(q, d_k, inverse_norm, gradient);
+      }
+    } else {
+      scale_row(gradient, columns, scale, gradient);
     }
     if (head.backward_rows[i].d_q != nullptr) {
       convert_row(gradient, d_k, static_cast<T*>(head.backward_rows[i].d_q));

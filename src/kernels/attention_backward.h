@@ -52,7 +52,7 @@ struct BackwardHead {
   float* d_slopes;      // [padded rows], of the row's ALiBi slope
   float* d_row_biases;  // [padded rows], of a bias that all keys share: several
                         // rows may have the same, so the caller sums them
-  float* d_scales;      // [padded rows], of the row's scale
+  float* d_scales;      // [padded rows], of the row's scale; or null
   bool* finite;         // [groups]: q and d_out are
 
   // Called before and after something is added to a group's rows.

@@ -11,6 +11,8 @@
 #include "kernels/rows.h"
 #include "nn/decoder_weights.h"
 #include "regard/attention/attention.h"
+#include "regard/attention/decode.h"
+#include "regard/attention/kv_cache.h"
 #include "regard/attention/weights.h"
 
 namespace regard::nn {
@@ -54,6 +56,10 @@ void rotate(float* x, std::int64_t heads, std::int64_t dim,
                  .y_stride = dim});
 }
 
+// Tokens of a hypothesis that there is room for before memory is doubled: most
+// sentences end within them.
+constexpr std::int64_t kReserve = 32;
+
 struct Rooms {
   Room x, normed, projected, attended, branch, inner;
 };
@@ -75,9 +81,8 @@ struct DecoderState::Memory {
   std::vector<std::int64_t> source;     // [hypotheses]
   std::vector<std::int64_t> q_offsets;  // [sources + 1], of hypotheses
   std::int64_t length = 0;
-  std::int64_t capacity = 0;      // tokens there is room for
-  std::vector<Room> said, spare;  // [layers]: [hypotheses, capacity, 2, d]
-  std::vector<Room> cross_q;      // [layers]: [hypotheses, d], of the last step
+  std::vector<KVCache> said;  // [layers]: what each hypothesis said
+  std::vector<Room> cross_q;  // [layers]: [hypotheses, d], of the last step
   Room logits;
 
   std::int64_t hypotheses() const {
@@ -95,8 +100,6 @@ struct DecoderState::Memory {
   void attend_to_said(std::size_t index, const Sentences& rotary,
                       const float* input);
   void count_hypotheses();
-  void make_room();
-  void move(std::size_t layer, std::span<const std::int64_t> parents);
 };
 
 void DecoderState::Memory::embed(const Tensor& table, const Tensor& places,
@@ -190,23 +193,6 @@ void DecoderState::Memory::count_hypotheses() {
   }
 }
 
-// For one more token of each hypothesis.
-void DecoderState::Memory::make_room() {
-  if (length < capacity) return;
-  const std::int64_t before = capacity;
-  capacity = std::max<std::int64_t>(16, 2 * capacity);
-  const std::int64_t token = token_floats();
-  for (std::size_t layer = 0; layer < said.size(); ++layer) {
-    const float* const from = said[layer].data();
-    float* const to = spare[layer].of(hypotheses() * capacity * token);
-    for (std::int64_t h = 0; h < hypotheses(); ++h) {
-      std::copy_n(from + h * before * token, length * token,
-                  to + h * capacity * token);
-    }
-    std::swap(said[layer], spare[layer]);
-  }
-}
-
 void DecoderState::Memory::attend_to_said(std::size_t index,
                                           const Sentences& rotary,
                                           const float* input) {
@@ -214,29 +200,24 @@ void DecoderState::Memory::attend_to_said(std::size_t index,
   const std::int64_t d = c.model_dim;
   const std::int64_t dim = d / c.heads;
   const std::int64_t rows = hypotheses();
-  const std::int64_t token = token_floats();
   const auto& layer = w->decoder[index];
   float* const qkv = rooms.projected.of(rows * 3 * d);
   layer.qkv(input, rows, qkv, threads);
-  float* const cache = said[index].data();
-  for (std::int64_t h = 0; h < rows; ++h) {
-    float* const row = qkv + h * 3 * d;
-    if (!rotary.rotary_cos.is_null()) {
-      rotate(row, 2 * c.heads, dim, rotary, length);
+  if (!rotary.rotary_cos.is_null()) {
+    for (std::int64_t h = 0; h < rows; ++h) {
+      rotate(qkv + h * 3 * d, 2 * c.heads, dim, rotary, length);
     }
-    std::copy_n(row + d, 2 * d, cache + (h * capacity + length) * token);
   }
-  const TensorView<const float, 4> q(qkv, {rows, c.heads, 1, dim},
-                                     {3 * d, dim, 3 * d, 1});
-  const TensorView<const float, 4> k(cache, {rows, c.heads, length + 1, dim},
-                                     {capacity * token, dim, token, 1});
-  const TensorView<const float, 4> v(cache + d,
-                                     {rows, c.heads, length + 1, dim},
-                                     {capacity * token, dim, token, 1});
+  // One token of each hypothesis: [hypotheses, heads, 1, dim].
+  const auto part = [&](std::int64_t first) {
+    return TensorView<const float, 4>(qkv + first, {rows, c.heads, 1, dim},
+                                      {3 * d, dim, 3 * d, 1});
+  };
+  said[index].append(part(d), part(2 * d));
   AttentionOptions options;
   options.threads = threads;
-  attention_forward(
-      q, k, v,
+  attention_decode(
+      part(0), said[index],
       {rooms.attended.of(rows * d), {rows, c.heads, 1, dim}, {d, dim, d, 1}},
       options);
 }
@@ -281,19 +262,6 @@ void DecoderState::Memory::decoder_layer(std::size_t index,
   residual.add(layer.norm3, branch, rows, x, threads);
 }
 
-void DecoderState::Memory::move(std::size_t layer,
-                                std::span<const std::int64_t> parents) {
-  const std::int64_t stride = capacity * token_floats();
-  const auto count = static_cast<std::int64_t>(parents.size());
-  const float* const from = said[layer].data();
-  float* const to = spare[layer].of(count * stride);
-  for (std::int64_t h = 0; h < count; ++h) {
-    std::copy_n(from + parents[static_cast<std::size_t>(h)] * stride,
-                length * token_floats(), to + h * stride);
-  }
-  std::swap(said[layer], spare[layer]);
-}
-
 TransformerDecoder::TransformerDecoder(const Transformer& model)
     : weights_(std::make_unique<Weights>(model)) {}
 TransformerDecoder::~TransformerDecoder() = default;
@@ -320,8 +288,13 @@ DecoderState TransformerDecoder::start(const PackedTokens& sources,
     for (std::int64_t b = 0; b < beams; ++b) memory->source.push_back(s);
   }
   memory->count_hypotheses();
-  memory->said.resize(weights_->decoder.size());
-  memory->spare.resize(weights_->decoder.size());
+  const TransformerConfig& c = weights_->config;
+  for (std::size_t i = 0; i < weights_->decoder.size(); ++i) {
+    memory->said.emplace_back(KVCacheOptions{.sequences = memory->hypotheses(),
+                                             .kv_heads = c.heads,
+                                             .d_k = c.model_dim / c.heads,
+                                             .reserve = kReserve});
+  }
   memory->cross_q.resize(weights_->decoder.size());
   return DecoderState(std::move(memory));
 }
@@ -367,7 +340,6 @@ void DecoderState::step(std::span<const std::int32_t> tokens) {
           "a sentence must have at most ", c.max_length,
           " tokens, as there are positions");
   if (rows == 0) return;
-  m.make_room();
   float* const x = m.rooms.x.of(rows * c.model_dim);
   const std::vector<std::int64_t> place(tokens.size(), m.length);
   m.embed(m.w->target_table, m.w->target_places, tokens.data(), place.data(),
@@ -428,18 +400,8 @@ void DecoderState::reorder(std::span<const std::int64_t> parents) {
     before = source;
     stay = stay && parents[i] == static_cast<std::int64_t>(i);
   }
-  // Those that stay in their place need no move, whoever falls off the end.
-  if (!stay && m.capacity > 0) {
-    Threads threads = m.threads;
-    if (static_cast<std::int64_t>(parents.size()) * m.length *
-            m.token_floats() <
-        (1 << 15)) {
-      threads.count = 1;
-    }
-    parallel_for(threads, static_cast<std::int64_t>(m.said.size()),
-                 [&](std::int64_t layer) {
-                   m.move(static_cast<std::size_t>(layer), parents);
-                 });
+  if (!stay || static_cast<std::int64_t>(parents.size()) != hypotheses()) {
+    for (KVCache& cache : m.said) cache.reorder(parents);
   }
   std::vector<std::int64_t> source;
   for (const std::int64_t parent : parents) {

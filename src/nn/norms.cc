@@ -19,14 +19,14 @@ enum class Kind { kRms, kLayer };
 void check_length(const char* where, const char* name, const Values& values,
                   std::int64_t length) {
   require(values.is_null() || values.extent(0) == length, where, name,
-          " must be [", length, "]; it is ", to_string(values.shape()));
+          " must be [", length, "]; it is ", ShapeText{values.shape()});
 }
 
 void check_same(const char* where, const char* name, const Rows& x,
                 const Rows& other) {
   require(other.shape() == x.shape(), where, name,
-          " must have the shape of x; it is ", to_string(other.shape()),
-          ", x is ", to_string(x.shape()));
+          " must have the shape of x; it is ", ShapeText{other.shape()},
+          ", x is ", ShapeText{x.shape()});
 }
 
 // Calls body(begin, end) for blocks of `count` items that each have `each`
@@ -136,7 +136,7 @@ void rms_norm(Rows x, Values weight, TensorView<float, 2> out,
               const NormOptions& options) {
   require(options.mean.is_null(), "rms_norm",
           "there is no mean to write; mean is ",
-          to_string(options.mean.shape()));
+          ShapeText{options.mean.shape()});
   forward("rms_norm", Kind::kRms, x, weight, {}, out, options);
 }
 
@@ -149,7 +149,7 @@ void rms_norm_backward(Rows x, Values weight, Rows d_out,
                        const NormGradients& gradients,
                        const NormOptions& options) {
   require(gradients.d_bias.is_null(), "rms_norm_backward",
-          "there is no bias; d_bias is ", to_string(gradients.d_bias.shape()));
+          "there is no bias; d_bias is ", ShapeText{gradients.d_bias.shape()});
   backward("rms_norm_backward", Kind::kRms, x, weight, d_out, gradients,
            options);
 }

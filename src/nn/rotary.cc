@@ -104,32 +104,32 @@ void check(const char* where, const TensorView<const float, 4>& x,
            const TensorView<float, 4>& out, const RotaryOptions& options) {
   require(out.shape() == x.shape(), where,
           "both sides must have the same shape; they are ",
-          to_string(x.shape()), " and ", to_string(out.shape()));
+          ShapeText{x.shape()}, " and ", ShapeText{out.shape()});
   require(cos.shape() == sin.shape(), where,
           "cos and sin must have the same shape; they are ",
-          to_string(cos.shape()), " and ", to_string(sin.shape()));
+          ShapeText{cos.shape()}, " and ", ShapeText{sin.shape()});
   require(2 * cos.extent(1) <= x.extent(3), where,
           "the tables turn twice their width of elements, which must fit in a "
           "vector; they are ",
-          to_string(cos.shape()), ", the vectors are ", to_string(x.shape()));
+          ShapeText{cos.shape()}, ", the vectors are ", ShapeText{x.shape()});
   const auto& positions = options.positions;
   const std::int64_t len = x.extent(2);
   if (positions.is_null()) {
     require(len <= cos.extent(0) || x.size() == 0, where,
             "each position needs a row of the tables; len is ", len,
-            ", the tables are ", to_string(cos.shape()));
+            ", the tables are ", ShapeText{cos.shape()});
     return;
   }
   require((positions.extent(0) == x.extent(0) || positions.extent(0) == 1) &&
               positions.extent(1) == len,
           where, "positions must be [", x.extent(0), " or 1, ", len,
-          "]; they are ", to_string(positions.shape()));
+          "]; they are ", ShapeText{positions.shape()});
   for (std::int64_t b = 0; b < positions.extent(0); ++b) {
     for (std::int64_t i = 0; i < len; ++i) {
       const std::int64_t position = positions(b, i);
       require(position >= 0 && position < cos.extent(0), where,
               "each position needs a row of the tables; position ", position,
-              " came, the tables are ", to_string(cos.shape()));
+              " came, the tables are ", ShapeText{cos.shape()});
     }
   }
 }

@@ -13,6 +13,7 @@
 namespace regard::tasks {
 
 struct SearchOptions {
+  std::int64_t vocab = 0;  // must be given
   std::int64_t beam = 5;
   double length_penalty = 1;      // scores are divided by length^penalty
   std::int64_t max_length = 0;    // of an output; 0 means 2 * source + 20
@@ -84,7 +85,9 @@ class BeamSearch {
   };
 
   // One more than needed, because kUnknown may be among them.
-  std::int64_t width() const { return 2 * options_.beam + 1; }
+  std::int64_t width() const {
+    return std::min(2 * options_.beam + 1, options_.vocab);
+  }
 
   void look_up() {
     const std::int64_t rows = state_.hypotheses();

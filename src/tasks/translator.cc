@@ -175,6 +175,7 @@ std::vector<std::vector<Translation>> Translator::translate(
   check(options, config().languages);
   const std::vector<Source> sources = encode(sentences, *this, options.to);
   SearchOptions search;
+  search.vocab = config().model.target_vocab;
   search.beam = options.beam;
   search.length_penalty = options.length_penalty;
   // Learned positions end somewhere; the first token that is read is kBegin.

@@ -27,7 +27,7 @@ struct TranslateOptions {
   double length_penalty = 1;    // scores are divided by length^penalty
   std::int64_t max_length = 0;  // of an output; 0 means 2 * source + 20
   bool align = false;           // keep where each piece looked
-  std::string to;               // the language, where a model knows two
+  std::string to = {};          // the language, where a model knows two
   std::int64_t batch = 32;      // sentences at once
   Threads threads = {};
 };

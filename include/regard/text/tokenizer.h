@@ -43,7 +43,7 @@ std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& folder);
 // Tags are pieces that no text contains, such as <2de> for "into German".
 struct WordOptions {
   std::int64_t min_count = 1;
-  std::vector<std::string> tags;
+  std::vector<std::string> tags = {};
 };
 
 // For text that is cut already: each word between blanks is a piece, the most
@@ -58,7 +58,7 @@ struct SentencePieceOptions {
   PieceModel model = PieceModel::kUnigram;
   std::int64_t size = 8000;  // at most so many pieces
   double coverage = 0.9998;  // of the characters; the others are kUnknown
-  std::vector<std::string> tags;
+  std::vector<std::string> tags = {};
 };
 
 // Was the library built with SentencePiece? Without it the next function and

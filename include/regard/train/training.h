@@ -50,7 +50,7 @@ struct TrainingOptions {
   Threads threads = {};
   // What else the result depends on: data, model, tokenizer. A checkpoint only
   // goes on under the same text.
-  std::string fingerprint;
+  std::string fingerprint = {};
 };
 
 struct UpdateReport {

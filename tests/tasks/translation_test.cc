@@ -1,0 +1,326 @@
+// SPDX-License-Identifier: Apache-2.0
+// Pairs of sentences, the model's folder, and a toy language that is learnt.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <iostream>
+#include <set>
+
+#include "io/files.h"
+#include "regard/core/error.h"
+#include "regard/core/random.h"
+#include "regard/io/safetensors.h"
+#include "regard/nn/transformer.h"
+#include "regard/tasks/translation_lesson.h"
+#include "regard/tasks/translator.h"
+#include "regard/train/training.h"
+
+namespace regard::tasks {
+namespace {
+
+using regard::testing::read_text;
+using regard::testing::TemporaryFolder;
+using regard::testing::write_text;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::ThrowsMessage;
+
+text::Pairs pairs_of(std::vector<std::string> sources,
+                     std::vector<std::string> targets) {
+  return {std::move(sources), std::move(targets)};
+}
+
+TEST(TranslationData, CountsWhatItLeavesOut) {
+  const auto pairs =
+      pairs_of({"a b", "", "a", "a a a a"}, {"b", "a", " ", "b"});
+  const auto tokenizer =
+      text::make_word_tokenizer(std::vector<std::string>{"a a b"}, {});
+  const TranslationData data = encode_pairs(pairs, *tokenizer, {}, 3);
+  EXPECT_EQ(data.size(), 1);
+  EXPECT_EQ(data.empty, 2);
+  EXPECT_EQ(data.overlong, 1);
+  EXPECT_THAT(data.sources[0], ElementsAre(3, 4, text::kEnd));
+  EXPECT_THAT(data.targets[0], ElementsAre(4));
+}
+
+TEST(TranslationData, GoesBothWaysWithATagInFront) {
+  const Languages languages{"en", "de", true};
+  const auto tokenizer =
+      text::make_word_tokenizer(std::vector<std::string>{"a a b"},
+                                {.min_count = 1, .tags = languages.tags()});
+  const TranslationData data =
+      encode_pairs(pairs_of({"a"}, {"b c"}), *tokenizer, languages, 10);
+  const std::int32_t en = tokenizer->id_of("<2en>");
+  const std::int32_t de = tokenizer->id_of("<2de>");
+  ASSERT_EQ(data.size(), 2);
+  EXPECT_EQ(data.unknown, 1);
+  EXPECT_THAT(data.sources[0], ElementsAre(de, 5, text::kEnd));
+  EXPECT_THAT(data.sources[1], ElementsAre(en, 6, text::kUnknown, text::kEnd));
+  EXPECT_THAT(data.targets[1], ElementsAre(5));
+}
+
+TEST(TranslationData, BatchesAreShiftedByOne) {
+  TranslationData data;
+  data.sources = {{5, 2}, {6, 7, 2}};
+  data.targets = {{8, 9}, {3}};
+  const nn::TranslationBatch batch =
+      make_translation_batch(data, std::vector<std::int64_t>{1, 0});
+  EXPECT_THAT(batch.source.tokens, ElementsAre(6, 7, 2, 5, 2));
+  EXPECT_THAT(batch.source.offsets, ElementsAre(0, 3, 5));
+  EXPECT_THAT(batch.target.tokens, ElementsAre(1, 3, 1, 8, 9));
+  EXPECT_THAT(batch.target.offsets, ElementsAre(0, 2, 5));
+  EXPECT_THAT(batch.target_out, ElementsAre(3, 2, 8, 9, 2));
+}
+
+TEST(TranslationData, HoldsOutByTheSourceAlone) {
+  text::Pairs pairs;
+  for (int i = 0; i < 3000; ++i) {
+    pairs.sources.push_back("sentence " + std::to_string(i / 3));
+    pairs.targets.push_back(std::to_string(i));
+  }
+  const auto [kept, held_out] = split_pairs(pairs, 0.1);
+  EXPECT_EQ(kept.sources.size() + held_out.sources.size(), 3000u);
+  EXPECT_NEAR(static_cast<double>(held_out.sources.size()), 300, 60);
+  const std::set<std::string> a(kept.sources.begin(), kept.sources.end());
+  for (const std::string& source : held_out.sources) {
+    EXPECT_FALSE(a.contains(source));
+  }
+  // FNV-1a of "a", as its authors publish it.
+  EXPECT_EQ(hash_of("a"), 0xAF63DC4C8601EC8Cu);
+  EXPECT_THAT([&] { split_pairs(pairs, 1.0); },
+              ThrowsMessage<InvalidArgument>(
+                  HasSubstr("the share must be in [0, 1); got 1")));
+}
+
+TranslatorConfig small_config(std::int64_t vocab) {
+  TranslatorConfig config;
+  config.model.source_vocab = config.model.target_vocab = vocab;
+  config.model.model_dim = 32;
+  config.model.heads = 4;
+  config.model.encoder_layers = 2;
+  config.model.decoder_layers = 2;
+  config.model.feed_forward_dim = 64;
+  config.model.final_norm = false;
+  config.model.shared_embeddings = true;
+  config.model.tied_output = true;
+  config.model.dropout = 0.05f;
+  config.model.label_smoothing = 0.1f;
+  config.languages = {"toy", "yot", false};
+  return config;
+}
+
+// A language of ten words, and one that has other words in reverse order.
+text::Pairs toy_language(int count, std::uint64_t seed) {
+  const char* words[] = {"sun",  "moon", "tree",  "fish", "bird",
+                         "hand", "fire", "stone", "rain", "road"};
+  const char* other[] = {"so", "lu", "ar", "pe", "av",
+                         "ma", "fe", "pi", "pl", "vi"};
+  Random random(seed);
+  text::Pairs pairs;
+  for (int i = 0; i < count; ++i) {
+    std::string source;
+    std::string target;
+    for (std::int64_t n = 2 + random.below(5); n > 0; --n) {
+      const std::int64_t word = random.below(10);
+      // The target grows at its front.
+      if (!source.empty()) source.push_back(' ');
+      source.append(words[word]);
+      if (!target.empty()) target.insert(target.begin(), ' ');
+      target.insert(0, other[word]);
+    }
+    pairs.sources.push_back(source);
+    pairs.targets.push_back(target);
+  }
+  return pairs;
+}
+
+std::unique_ptr<text::Tokenizer> words_of(const text::Pairs& pairs) {
+  std::vector<std::string> lines = pairs.sources;
+  lines.insert(lines.end(), pairs.targets.begin(), pairs.targets.end());
+  return text::make_word_tokenizer(lines);
+}
+
+train::TrainingOptions toy_options(std::int64_t updates) {
+  train::TrainingOptions options;
+  options.max_updates = updates;
+  options.batch_tokens = 500;
+  options.schedule.peak = 0.005;
+  options.schedule.warmup = 100;
+  options.milestone = 50;
+  options.average = 3;
+  options.threads = {.count = 1};
+  return options;
+}
+
+struct Losses : train::Observer {
+  std::vector<double> values;
+  void on_update(const train::UpdateReport& report) override {
+    values.push_back(report.loss);
+  }
+};
+
+// From pairs to a folder, from the folder to translations that are right.
+TEST(Translation, LearnsAToyLanguageThatTurnsSentencesAround) {
+  const TemporaryFolder folder;
+  const text::Pairs training = toy_language(2000, 1);
+  const text::Pairs unseen = toy_language(60, 2);
+  const auto tokenizer = words_of(training);
+  const TranslatorConfig config = small_config(tokenizer->size());
+  const TranslationData data =
+      encode_pairs(training, *tokenizer, config.languages, 50);
+  const TranslationData held_out =
+      encode_pairs(unseen, *tokenizer, config.languages, 50);
+  nn::Transformer model(config.model, 1);
+  TranslationLesson lesson(model, data, held_out);
+  train::Observer nobody;
+  const auto result = train::train(lesson, toy_options(800), folder / "run",
+                                   train::Start::kNew, nobody);
+  save_translator(folder.path(), config, *tokenizer, result.weights,
+                  DType::kFloat16);
+
+  const Translator translator = Translator::load(folder.path());
+  const auto found =
+      translator.translate(unseen.sources, {.beam = 3, .nbest = 2});
+  int right = 0;
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    ASSERT_EQ(found[i].size(), 2u);
+    EXPECT_GE(found[i][0].score, found[i][1].score);
+    if (found[i][0].text == unseen.targets[i]) ++right;
+  }
+  EXPECT_GE(right, 54) << "of 60";
+
+  // Alone, in other company, on other threads: the same.
+  for (std::size_t i = 0; i < 5; ++i) {
+    const auto alone = translator.translate(
+        std::vector<std::string>{unseen.sources[i]},
+        {.beam = 3, .nbest = 2, .batch = 1, .threads = {.count = 2}});
+    EXPECT_EQ(alone[0][0].text, found[i][0].text);
+    EXPECT_EQ(alone[0][0].score, found[i][0].score);
+  }
+
+  // Each word looked most at the one it comes from.
+  const auto aligned = translator.translate(
+      std::vector<std::string>{"sun fish road", ""}, {.align = true});
+  const Translation& first = aligned[0][0];
+  EXPECT_EQ(first.text, "vi pe so");
+  EXPECT_THAT(first.source_pieces, ElementsAre("sun", "fish", "road", "</s>"));
+  EXPECT_THAT(first.target_pieces, ElementsAre("vi", "pe", "so"));
+  ASSERT_EQ(first.alignment.size(), 3u);
+  for (const auto& row : first.alignment) {
+    ASSERT_EQ(row.size(), 4u);
+    float sum = 0;
+    for (const float weight : row) sum += weight;
+    EXPECT_NEAR(sum, 1, 1e-5);
+  }
+  // A blank sentence stays blank.
+  ASSERT_EQ(aligned[1].size(), 1u);
+  EXPECT_EQ(aligned[1][0].text, "");
+}
+
+// The first ten losses of a small run, as they were recorded. Whatever changes
+// them changes what is learnt; REGARD_RECORD=1 writes them anew.
+TEST(Translation, TheFirstTenLossesAreThoseOfTheRecord) {
+  const TemporaryFolder folder;
+  const text::Pairs training = toy_language(300, 1);
+  const auto tokenizer = words_of(training);
+  TranslatorConfig config = small_config(tokenizer->size());
+  config.model.dropout = 0.3f;
+  config.model.attention_dropout = 0.1f;
+  const TranslationData data =
+      encode_pairs(training, *tokenizer, config.languages, 50);
+  const std::string path =
+      std::string(REGARD_SOURCE_DIR) + "/tests/golden/translation_losses.txt";
+  for (const int threads : {1, 2, 3}) {
+    nn::Transformer model(config.model, 1);
+    model.set_threads({.count = threads});
+    TranslationLesson lesson(model, data, {});
+    Losses losses;
+    train::TrainingOptions options = toy_options(10);
+    options.threads = {.count = threads};
+    options.accumulate = 2;
+    train::train(lesson, options, folder / std::to_string(threads),
+                 train::Start::kNew, losses);
+    ASSERT_EQ(losses.values.size(), 10u);
+    if (std::getenv("REGARD_RECORD") != nullptr) {
+      std::ofstream out(path);
+      out.precision(17);
+      for (const double loss : losses.values) out << loss << '\n';
+    }
+    std::ifstream in(path);
+    for (const double loss : losses.values) {
+      double recorded = 0;
+      ASSERT_TRUE(in >> recorded) << path;
+      EXPECT_NEAR(loss, recorded, 1e-7 * recorded);
+    }
+  }
+}
+
+TEST(Translator, NamesWhatIsWrongWithItsFolder) {
+  const TemporaryFolder folder;
+  const auto load = [&] { Translator::load(folder.path()); };
+  EXPECT_THAT(load, ThrowsMessage<IoError>(HasSubstr("cannot read '")));
+  const auto tokenizer = words_of(toy_language(50, 1));
+  TranslatorConfig config = small_config(tokenizer->size());
+  const nn::Transformer model(config.model, 1);
+  save_translator(folder.path(), config, *tokenizer, model.parameters());
+  EXPECT_NO_THROW(load());
+
+  const std::string good = read_text(folder / "config.json");
+  const auto refusal = [&](std::string from, const std::string& to,
+                           const char* message) {
+    std::string text = good;
+    const std::size_t at = text.find(from);
+    ASSERT_NE(at, std::string::npos) << from;
+    text.replace(at, from.size(), to);
+    write_text(folder / "config.json", text);
+    EXPECT_THAT(load, ThrowsMessage<ParseError>(HasSubstr(message)));
+  };
+  refusal("{", "", "is no config of a translator");
+  refusal("regard translator", "other", "is of another kind of model");
+  refusal("\"relu\"", "\"sine\"", "has an unknown name: 'sine'");
+  refusal("\"heads\": 4", "\"heads\": -4",
+          "heads must be an integer from 1 to 16777216; got -4");
+  refusal("\"heads\": 4", "\"heads\": 5", "do not fit each other");
+  refusal("\"model_dim\": 32", "\"model_dim\": 64", "do not fit each other");
+  refusal("\"vocab\": 23", "\"vocab\": 24",
+          "the model has 24 pieces, the tokenizer 23");
+  write_text(folder / "config.json", good);
+  save_safetensors(folder / "model.safetensors", {});
+  EXPECT_THAT(load,
+              ThrowsMessage<ParseError>(HasSubstr("do not fit each other")));
+}
+
+TEST(Translator, RefusesOptionsThatMakeNoSense) {
+  auto tokenizer = words_of(toy_language(50, 1));
+  TranslatorConfig config = small_config(tokenizer->size());
+  config.model.max_length = 8;
+  const nn::Transformer model(config.model, 1);
+  const Translator translator(config, std::move(tokenizer), model.parameters());
+  const auto refusal = [&](const TranslateOptions& options,
+                           const std::string& sentence, const char* message) {
+    EXPECT_THAT(
+        [&] {
+          translator.translate(std::vector<std::string>{sentence}, options);
+        },
+        ThrowsMessage<InvalidArgument>(HasSubstr(message)));
+  };
+  refusal({.beam = 0}, "sun", "the beam must be from 1 to 1000; got 0");
+  refusal({.beam = 2, .nbest = 3}, "sun",
+          "nbest must be from 1 to the beam, 2");
+  refusal({.batch = 0}, "sun", "batch positive; got 0 and 0");
+  refusal({.to = "de"}, "sun", "the model translates into yot; got 'de'");
+  refusal({}, "sun sun sun sun sun sun sun sun",
+          "a sentence may have at most 8 pieces; sentence 1 has 9");
+  refusal({}, "\xFF", "the line must be UTF-8");
+  config.languages.both_directions = true;
+  const Translator both(config, words_of(toy_language(50, 1)),
+                        model.parameters());
+  EXPECT_THAT([&] { both.translate(std::vector<std::string>{"sun"}, {}); },
+              ThrowsMessage<InvalidArgument>(HasSubstr(
+                  "the model translates into toy and yot; say which: got ''")));
+}
+
+}  // namespace
+}  // namespace regard::tasks

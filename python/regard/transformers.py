@@ -11,13 +11,13 @@ fused path, and `output_attentions=True` works. A keyword that a model hands ove
 and that is not known here is refused, never ignored.
 """
 
-import json
+import functools
 from typing import List, Optional, Tuple
 
 import torch
 from torch import Tensor
-from transformers import AttentionInterface, AttentionMaskInterface
-from transformers.masking_utils import sdpa_mask
+from torch.utils._pytree import tree_map
+from transformers import AttentionInterface, AttentionMaskInterface, masking_utils
 
 try:
     from transformers.utils.output_capturing import _active_collector
@@ -26,9 +26,9 @@ except ImportError:  # the first of version 5 hand output_attentions to every la
 
 from ._core import attention_weights as _weights
 from .torch import _ops
-from .torch._functional import _is_plain, attend, draw_seed
+from .torch._functional import _is_plain, _is_watched, attend, draw_seed
 
-__all__ = ["attention_forward", "attention_mask"]
+__all__ = ["VisiblePairs", "attention_forward", "attention_mask"]
 
 # Models hand these to every layer. They steer what surrounds the attention, which
 # has used them already: the mask is made from the positions, the cache is filled.
@@ -44,24 +44,28 @@ def _refuse(text: str):
 
 
 class _Visible:
-    """The parts of a mask as they cross the border of an operator."""
+    """The parts of a mask as they cross the border of an operator: a text, and tensors."""
 
     def __init__(self):
-        self.parts: list = []
+        self._parts: List[str] = []
         self.tensors: List[Tensor] = []
 
     def add(self, name: str, *values):
-        def argument(value):
-            if not isinstance(value, Tensor):
-                return value
-            self.tensors.append(value)
-            return {"tensor": len(self.tensors) - 1}
-
-        self.parts.append([name, *map(argument, values)])
+        # By hand, because torch.compile does not follow json.dumps.
+        words = [f'"{name}"']
+        for value in values:
+            if isinstance(value, Tensor):
+                words.append(f'{{"tensor": {len(self.tensors)}}}')
+                self.tensors.append(value)
+            elif isinstance(value, str):
+                words.append(f'"{value}"')
+            else:
+                words.append("null" if value is None else f"{value}")
+        self._parts.append(f"[{', '.join(words)}]")
 
     @property
     def text(self) -> str:
-        return json.dumps(self.parts) if self.parts else _ops.NO_MASK
+        return f"[{', '.join(self._parts)}]" if self._parts else _ops.NO_MASK
 
 
 def _add_order(visible: _Visible, q_len: int, kv_len: int, is_causal: bool,
@@ -104,6 +108,10 @@ def _split_mask(visible: _Visible, mask: Tensor, bias: Optional[Tensor]) -> Opti
     if mask.dim() != 4:
         _refuse("attention_mask must be [batch or 1, heads or 1, q_len or 1, kv_len]; it is "
                 f"{list(mask.shape)}")
+    if isinstance(mask, VisiblePairs):
+        for part in mask.parts:
+            visible.add(*part)
+        return bias
     if mask.dtype is torch.bool:
         visible.add("keep", mask)
         return bias
@@ -158,7 +166,10 @@ def attention_forward(
     if attention_mask is None:
         _add_order(visible, query.shape[2], key.shape[2], is_causal, sliding_window)
     else:
-        # The window is in it: only the mask knows where the queries stand.
+        # A window is part of it: only the mask knows where the queries stand.
+        if isinstance(attention_mask, VisiblePairs) and (
+                attention_mask.shape[2:] != (query.shape[2], key.shape[2])):
+            attention_mask = attention_mask.dense()
         bias = _split_mask(visible, attention_mask, bias)
     if cu_seq_lens_q is not None:
         _add_documents(visible, query, key, cu_seq_lens_q, cu_seq_lens_k, is_causal)
@@ -176,9 +187,96 @@ def attention_forward(
     return out.transpose(1, 2).contiguous(), weights
 
 
-def attention_mask(*arguments, **keywords) -> Optional[Tensor]:
-    """What `attention_forward` wants as a mask: None where causal says it all, else bool."""
-    return sdpa_mask(*arguments, **keywords)
+class VisiblePairs(Tensor):
+    """A bool mask, [batch, 1, q_len, kv_len], that nobody has filled yet.
+
+    It knows the `parts` of a `regard.mask` that say the same, such as ("causal", 5),
+    and that is all that `attention_forward` reads. A model that looks at its elements,
+    slices it or computes with it gets those of an ordinary tensor.
+    """
+
+    @staticmethod
+    def __new__(cls, shape, parts, make_dense):
+        return Tensor._make_wrapper_subclass(cls, shape, dtype=torch.bool, device="cpu")
+
+    def __init__(self, shape, parts, make_dense):
+        self.parts = parts
+        self._make_dense = make_dense
+
+    def dense(self) -> Tensor:
+        """The ordinary tensor."""
+        return self._make_dense()
+
+    def __repr__(self):
+        return f"VisiblePairs({list(self.shape)}, {self.parts})"
+
+    __torch_function__ = torch._C._disabled_torch_function_impl
+
+    @classmethod
+    def __torch_dispatch__(cls, function, types, arguments=(), keywords=None):
+        def filled(value):
+            return value.dense() if isinstance(value, cls) else value
+
+        return function(*tree_map(filled, arguments), **tree_map(filled, keywords or {}))
+
+
+def _name_parts(rule, offset: int) -> Optional[list]:
+    """The parts of a mask that are this rule of transformers; None where it is another.
+
+    The first query stands at the key `offset`. Rules are functions, made by functions
+    of masking_utils: what they enclose are their numbers, or the rules that they join.
+    """
+    if rule is masking_utils.causal_mask_function:
+        return [("causal", offset)]
+    if rule is masking_utils.bidirectional_mask_function:
+        return []
+    if getattr(rule, "__module__", None) != masking_utils.__name__ or not rule.__closure__:
+        return None
+    maker = rule.__qualname__.split(".")[0]
+    enclosed = rule.__closure__[0].cell_contents
+    if maker == "sliding_window_overlay":
+        return [("window", enclosed - 1, None, offset)]
+    if maker == "sliding_window_bidirectional_overlay":
+        return [("window", enclosed, enclosed, offset)]
+    if maker != "and_masks":
+        return None
+    named = [_name_parts(part, offset) for part in enclosed]
+    return None if None in named else [part for parts in named for part in parts]
+
+
+def _padding_parts(padding: Optional[Tensor], kv_len: int, kv_offset: int) -> list:
+    """Hides the keys that are padding, of a mask [batch, so many tokens] of transformers."""
+    padding = masking_utils.prepare_padding_mask(padding, kv_len, kv_offset)
+    if padding is None:
+        return []
+    padding = padding[:, kv_offset:kv_offset + kv_len].bool()
+    return [] if padding.all() else [("keep", padding[:, None, None, :])]
+
+
+def attention_mask(
+    batch_size: int, q_length: int, kv_length: int, q_offset=0, kv_offset: int = 0,
+    mask_function=masking_utils.causal_mask_function, attention_mask: Optional[Tensor] = None,
+    device="cpu", **others,
+) -> Optional[Tensor]:
+    """The mask that transformers hands from a model to its layers; N x N only if it must be.
+
+    Causal, windows and padding become VisiblePairs. What has other rules, or is traced,
+    or has a static cache, which is made for compiled models, is what "sdpa" would get: a
+    bool tensor, or None.
+    """
+    def make_dense(**skips):
+        return masking_utils.sdpa_mask(
+            batch_size, q_length, kv_length, q_offset, kv_offset, mask_function, attention_mask,
+            device=device, **dict(others, **skips))
+
+    parts = None
+    if not (_is_watched() or isinstance(q_offset, Tensor)) and torch.device(device).type == "cpu":
+        parts = _name_parts(mask_function, q_offset - kv_offset)
+    if parts is None:
+        return make_dense()
+    parts += _padding_parts(attention_mask, kv_length, kv_offset)
+    return VisiblePairs((batch_size, 1, q_length, kv_length), parts, functools.partial(
+        make_dense, allow_is_causal_skip=False, allow_is_bidirectional_skip=False))
 
 
 AttentionInterface.register("regard", attention_forward)

@@ -14,7 +14,9 @@ if __name__ == "__main__":
 import pytest
 import torch
 import transformers
+from regard.transformers import VisiblePairs, attention_mask
 from regard.transformers import attention_forward as regard_attention
+from transformers import masking_utils
 
 VOCAB, PAD, LENGTH = 61, 0, 19
 SIZES = dict(vocab_size=VOCAB, pad_token_id=PAD, bos_token_id=1, eos_token_id=None)
@@ -344,6 +346,81 @@ def test_the_bits_do_not_depend_on_the_batch_or_the_padding():
 
 class Layer(torch.nn.Module):
     is_causal = True
+
+
+def visible_pairs(mask, q_len, kv_len):
+    """What a query may see, by the weights that it gives."""
+    batch = mask.shape[0]
+    q, k = torch.zeros(batch, 1, q_len, 8), torch.zeros(batch, 1, kv_len, 8)
+    return regard_attention(Layer(), q, k, k, mask, output_attentions=True)[1] > 0
+
+
+@pytest.mark.parametrize("rule", [
+    masking_utils.causal_mask_function, masking_utils.bidirectional_mask_function,
+    masking_utils.sliding_window_causal_mask_function(4),
+    masking_utils.sliding_window_bidirectional_mask_function(2)],
+    ids=["causal", "bidirectional", "window", "window in both directions"])
+@pytest.mark.parametrize("side", ["none", "left", "right"])
+@pytest.mark.parametrize("q_len, kv_len, q_offset, kv_offset", [
+    (19, 19, 0, 0), (1, 13, 12, 0), (3, 13, 10, 0), (3, 6, 16, 13), (2, 9, 0, 0)])
+def test_masks_are_those_of_transformers(rule, side, q_len, kv_len, q_offset, kv_offset):
+    given = dict(batch_size=3, q_length=q_len, kv_length=kv_len, q_offset=q_offset,
+                 kv_offset=kv_offset, mask_function=rule)
+    if side != "none":
+        given["attention_mask"] = padding(side).bool()
+    expected = masking_utils.sdpa_mask(**given, allow_is_causal_skip=False)
+    mask = attention_mask(**given, allow_is_bidirectional_skip=True)
+    assert isinstance(mask, VisiblePairs) and mask.shape == expected.shape
+    assert torch.equal(visible_pairs(mask, q_len, kv_len), expected)
+    assert torch.equal(mask.dense(), expected)
+
+
+def test_a_mask_is_an_ordinary_tensor_to_who_looks_at_it():
+    mask = attention_mask(2, 3, 5, q_offset=2)
+    expected = torch.ones(3, 5, dtype=torch.bool).tril(2)
+    assert mask.dtype is torch.bool and mask.dim() == 4 and mask.shape == (2, 1, 3, 5)
+    assert repr(mask) == "VisiblePairs([2, 1, 3, 5], [('causal', 2)])"
+    assert torch.equal(mask[0, 0, 1:], expected[1:])
+    assert torch.equal(torch.where(mask, 0.0, -1.0)[1, 0], expected.float() - 1)
+    assert type(mask.clone()) is type(~mask) is torch.Tensor
+
+
+def test_rules_that_have_no_name_here_become_a_tensor():
+    chunks = masking_utils.chunked_causal_mask_function(4, torch.zeros(1, dtype=torch.long))
+    for rule in (chunks, lambda batch, head, query, key: key <= query):
+        mask = attention_mask(1, 9, 9, mask_function=rule, allow_is_causal_skip=False)
+        assert type(mask) is torch.Tensor
+        assert torch.equal(mask, masking_utils.sdpa_mask(1, 9, 9, mask_function=rule,
+                                                         allow_is_causal_skip=False))
+
+
+@pytest.mark.parametrize("make", [bert, llama, mistral, gemma2, t5])
+def test_no_model_makes_a_mask_of_all_pairs(make, monkeypatch):
+    _, ours = models(make)
+    given, _ = inputs(make, "left")
+    monkeypatch.setattr(VisiblePairs, "dense", lambda self: pytest.fail("it was looked at"))
+    monkeypatch.setattr(masking_utils, "sdpa_mask", lambda *_, **__: pytest.fail("it was made"))
+    with torch.no_grad():
+        ours(**given)
+        if make not in ENCODERS:
+            given.pop("decoder_input_ids", None)
+            ours.generate(**given, max_new_tokens=2, do_sample=False)
+
+
+def test_a_mask_for_other_sizes_is_not_used_in_part():
+    q = torch.zeros(1, 1, 3, 8)
+    with pytest.raises(ValueError, match="mask"):
+        regard_attention(Layer(), q, q, q, attention_mask(1, 3, 5, q_offset=2))
+
+
+def test_a_compiled_model_gives_the_same():
+    _, ours = models(gemma2)
+    given, _ = inputs(gemma2, "right")
+    with torch.no_grad():
+        expected = ours(**given, use_cache=False).logits
+        graph = torch.compile(ours, backend="eager", fullgraph=True)
+        compiled = graph(**given, use_cache=False).logits
+    assert_near(compiled, expected, 1e-6)
 
 
 def test_a_keyword_that_is_not_known_is_refused():

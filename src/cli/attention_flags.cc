@@ -79,7 +79,7 @@ void add_operation_flags(CLI::App& app, AttentionFlags& flags) {
       ->type_name("S")
       ->group(group);
   app.add_option("--softcap", flags.softcap,
-                 "Scores become C * tanh(score / C)")
+                 "Scores become C * tanh(score / C), before the bias is added")
       ->type_name("C")
       ->group(group);
   app.add_option("--dropout", flags.dropout,

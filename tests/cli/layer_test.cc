@@ -57,28 +57,44 @@ Matrix project(const Matrix& x, const Matrix& weight, const Tensor* bias,
   return result;
 }
 
-// Causal where asked for; heads of equal width.
+struct Options {
+  std::size_t group = 1;  // heads that share a key-value head
+  bool causal = false;
+  double scale = 0;  // 0: 1 / sqrt(d_k)
+  double softcap = 0;
+  double bias = 0;  // times the key's number
+};
+
 Matrix attend(const Matrix& q, const Matrix& k, const Matrix& v,
-              std::size_t heads, bool causal) {
+              std::size_t heads, const Options& options) {
   const std::size_t d_k = q[0].size() / heads;
-  const std::size_t d_v = v[0].size() / heads;
+  const std::size_t d_v = v[0].size() / (heads / options.group);
+  const double scale = options.scale != 0
+                           ? options.scale
+                           : 1 / std::sqrt(static_cast<double>(d_k));
   Matrix out(q.size(), std::vector<double>(heads * d_v));
   for (std::size_t h = 0; h < heads; ++h) {
+    const std::size_t kv = h / options.group;
     for (std::size_t i = 0; i < q.size(); ++i) {
       std::vector<double> weight(k.size());
       double sum = 0;
       for (std::size_t j = 0; j < k.size(); ++j) {
-        if (causal && j > i) continue;
+        if (options.causal && j > i) continue;
         double score = 0;
         for (std::size_t d = 0; d < d_k; ++d) {
-          score += q[i][h * d_k + d] * k[j][h * d_k + d];
+          score += q[i][h * d_k + d] * k[j][kv * d_k + d];
         }
-        weight[j] = std::exp(score / std::sqrt(static_cast<double>(d_k)));
+        score *= scale;
+        if (options.softcap > 0) {
+          score = options.softcap * std::tanh(score / options.softcap);
+        }
+        score += options.bias * static_cast<double>(j);
+        weight[j] = std::exp(score);
         sum += weight[j];
       }
       for (std::size_t j = 0; j < k.size(); ++j) {
         for (std::size_t d = 0; d < d_v; ++d) {
-          out[i][h * d_v + d] += weight[j] / sum * v[j][h * d_v + d];
+          out[i][h * d_v + d] += weight[j] / sum * v[j][kv * d_v + d];
         }
       }
     }
@@ -130,9 +146,9 @@ TEST_F(Layer, IsTheOneInTheFile) {
   const Matrix weight = matrix_of(state["in_proj_weight"]);
   const Tensor* bias = &state["in_proj_bias"];
   const Matrix rows = matrix_of(x);
-  const Matrix mixed = attend(project(rows, weight, bias, 0, 8),
-                              project(rows, weight, bias, 8, 8),
-                              project(rows, weight, bias, 16, 8), 2, true);
+  const Matrix mixed = attend(
+      project(rows, weight, bias, 0, 8), project(rows, weight, bias, 8, 8),
+      project(rows, weight, bias, 16, 8), 2, {.causal = true});
   expect_near(load_npy(path("y.npy")),
               project(mixed, matrix_of(state["out_proj.weight"]),
                       &state["out_proj.bias"], 0, 8));
@@ -185,7 +201,7 @@ TEST_F(Layer, IsFoundByItsPrefixAndReadsItsSizesFromTheShapes) {
     };
     const Matrix mixed =
         attend(in(query, "q_proj_weight"), in(key, "k_proj_weight"),
-               in(value, "v_proj_weight"), 2, false);
+               in(value, "v_proj_weight"), 2, {});
     const Matrix out = project(
         mixed, matrix_of(state[prefix + "out_proj.weight"]), nullptr, 0, 8);
     wanted.insert(wanted.end(), out.begin(), out.end());
@@ -193,6 +209,48 @@ TEST_F(Layer, IsFoundByItsPrefixAndReadsItsSizesFromTheShapes) {
   const Tensor y = load_npy(path("y.npy"));
   EXPECT_EQ(y.shape(), (Shape{2, 3, 8}));
   expect_near(y, wanted);
+}
+
+// 4 heads of 2 share 2 key-value heads: 8 + 4 + 4 rows.
+TEST_F(Layer, TakesTheOptionsOfTheOperation) {
+  StateDict state;
+  state.emplace("in_proj_weight", random_tensor({16, 6}, 1));
+  state.emplace("out_proj.weight", random_tensor({6, 8}, 2));
+  save_safetensors(path("mha.safetensors"), state);
+  const Tensor x = random_tensor({5, 6}, 3);
+  const Tensor bias({0, 0.5f, 1, 1.5f, 2}, {5});
+  expect_run({path("mha.safetensors"), "-x", save("x.npy", x), "--heads", "4",
+              "--kv-heads", "2", "--scale", "1.25", "--softcap", "2", "--bias",
+              save("bias.npy", bias), "--out", path("y.npy")});
+  const Matrix weight = matrix_of(state["in_proj_weight"]);
+  const Matrix rows = matrix_of(x);
+  const Matrix mixed =
+      attend(project(rows, weight, nullptr, 0, 8),
+             project(rows, weight, nullptr, 8, 4),
+             project(rows, weight, nullptr, 12, 4), 4,
+             {.group = 2, .scale = 1.25, .softcap = 2, .bias = 0.5});
+  expect_near(
+      load_npy(path("y.npy")),
+      project(mixed, matrix_of(state["out_proj.weight"]), nullptr, 0, 6));
+}
+
+TEST_F(Layer, DropsWeightsBySeed) {
+  StateDict state;
+  state.emplace("in_proj_weight", random_tensor({12, 4}, 1));
+  state.emplace("out_proj.weight", random_tensor({4, 4}, 2));
+  save_safetensors(path("mha.safetensors"), state);
+  const std::string x = save("x.npy", random_tensor({9, 4}, 3));
+  const auto out = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), {path("mha.safetensors"), "-x", x, "--heads", "2",
+                               "--out", path("y.npy")});
+    expect_run(more);
+    return testing::read_text(path("y.npy"));
+  };
+  const std::string all = out({});
+  const std::string some = out({"--dropout", "0.5", "--seed", "1"});
+  EXPECT_NE(some, all);
+  EXPECT_EQ(out({"--dropout", "0.5", "--seed", "1"}), some);
+  EXPECT_NE(out({"--dropout", "0.5", "--seed", "2"}), some);
 }
 
 TEST_F(Layer, DrawsTheAppendedKeysLast) {

@@ -177,6 +177,42 @@ def test_logits_are_those_of_eager(make, side):
     assert_near(got[real], expected[real])
 
 
+# What the others do not have: values narrower than keys, windows in both directions, chunks,
+# pictures, a cross-attention in a model that is no pair.
+MORE = {
+    "DeepseekV3ForCausalLM": dict(
+        q_lora_rank=16, kv_lora_rank=16, qk_rope_head_dim=8, qk_nope_head_dim=8, v_head_dim=12,
+        n_routed_experts=4, num_experts_per_tok=2, n_group=1, topk_group=1,
+        moe_intermediate_size=16, first_k_dense_replace=1, num_key_value_heads=4),
+    "ModernBertForMaskedLM": dict(local_attention=6, global_attn_every_n_layers=2),
+    "Llama4ForCausalLM": dict(num_key_value_heads=2, head_dim=8, intermediate_size_mlp=32,
+                              num_local_experts=2, attention_chunk_size=6),
+    "ViTForImageClassification": dict(image_size=32, patch_size=8),
+    "BertLMHeadModel": dict(is_decoder=True, add_cross_attention=True),
+}
+
+
+@pytest.mark.parametrize("name", MORE)
+def test_logits_of_more_kinds_of_models_are_those_of_eager(name):
+    config = {"Llama4ForCausalLM": "Llama4TextConfig", "BertLMHeadModel": "BertConfig"}.get(
+        name, name.split("For")[0] + "Config")
+
+    def make():
+        sizes = {} if name.startswith("ViT") else SIZES
+        return getattr(transformers, name), getattr(transformers, config)(
+            **sizes, **BLOCKS, **MORE[name])
+
+    eager, ours = models(make)
+    given, real = inputs(llama, "left")
+    if name.startswith("ViT"):
+        given, real = dict(pixel_values=torch.randn(2, 3, 32, 32)), slice(None)
+    if name.startswith("BertLM"):
+        given.update(encoder_hidden_states=torch.randn(3, LENGTH, 32),
+                     encoder_attention_mask=padding("right"))
+    with torch.no_grad():
+        assert_near(ours(**given).logits[real], eager(**given).logits[real])
+
+
 def _hidden_rows(weights, mask):
     """Rows of padded queries are not compared: eager spreads them over what it hides."""
     rows = mask[:, None, :, None].bool() if mask is not None else torch.ones(1, dtype=bool)
@@ -221,6 +257,15 @@ def test_greedy_generation_gives_the_tokens_of_eager(make, side, cache):
         assert_near(mine, theirs)
 
 
+@pytest.mark.parametrize("make", [llama, bart])
+def test_beam_search_gives_the_tokens_of_eager(make):
+    eager, ours = models(make)
+    given, _ = inputs(make, "left")
+    given.pop("decoder_input_ids", None)
+    keywords = dict(given, max_new_tokens=6, num_beams=3, do_sample=False)
+    assert torch.equal(ours.generate(**keywords), eager.generate(**keywords))
+
+
 def _train(model, given, labels):
     model.train()
     output = model(**given, labels=labels)
@@ -242,6 +287,15 @@ def test_loss_and_gradients_are_those_of_eager(make):
     assert got.keys() == expected.keys()
     for name, gradient in expected.items():
         assert_near(got[name], gradient, 2e-5 * max(1.0, float(gradient.abs().max())))
+
+
+def test_gradients_survive_checkpointing():
+    _, ours = models(gemma2)
+    given, _ = inputs(gemma2, "right")
+    _, expected = _train(copy.deepcopy(ours), given, tokens(3))
+    ours.gradient_checkpointing_enable()
+    _, got = _train(ours, given, tokens(3))
+    assert all(torch.equal(got[name], gradient) for name, gradient in expected.items())
 
 
 def test_gradients_reach_relative_bias_and_sinks():

@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0
+// regard train translate, regard translate and regard score, as users call
+// them.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "cli/run_program.h"
+#include "cli/training_screen.h"
+#include "io/files.h"
+
+namespace regard::test {
+namespace {
+
+namespace fs = std::filesystem;
+using regard::testing::read_text;
+using regard::testing::TemporaryFolder;
+using regard::testing::write_text;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+using Arguments = std::vector<std::string>;
+
+class TranslateCommand : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::string sources;
+    std::string targets;
+    const char* words[] = {"sun", "moon", "tree", "fish"};
+    for (int i = 0; i < 256; ++i) {
+      const char* a = words[i % 4];
+      const char* b = words[i / 4 % 4];
+      const char* c = words[i / 16 % 4];
+      sources.append(a).append(" ").append(b).append(" ").append(c) += '\n';
+      targets.append(c).append(" ").append(b).append(" ").append(a) += '\n';
+    }
+    write_text(folder_ / "a", sources);
+    write_text(folder_ / "b", targets);
+  }
+
+  Arguments training(const std::string& updates, const Arguments& more = {}) {
+    Arguments all = {"train",
+                     "translate",
+                     "--src",
+                     folder_ / "a",
+                     "--tgt",
+                     folder_ / "b",
+                     "--out",
+                     folder_ / "model",
+                     "--pieces",
+                     "words",
+                     "--dim",
+                     "16",
+                     "--ffn",
+                     "32",
+                     "--heads",
+                     "2",
+                     "--encoder-layers",
+                     "1",
+                     "--decoder-layers",
+                     "1",
+                     "--batch-tokens",
+                     "100",
+                     "--updates",
+                     updates,
+                     "--warmup",
+                     "10",
+                     "--threads",
+                     "1"};
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  }
+
+  TemporaryFolder folder_;
+};
+
+TEST_F(TranslateCommand, MakesAFolderThatTranslates) {
+  const Ended trained = run_regard(training("40"));
+  ASSERT_EQ(trained.code, 0) << trained.err;
+  EXPECT_THAT(trained.out, HasSubstr("loss over updates: * training"));
+  EXPECT_THAT(trained.out, HasSubstr("done after 40 updates"));
+  const std::string model = folder_ / "model";
+  for (const char* name :
+       {"config.json", "model.safetensors", "vocabulary.txt", "README.md"}) {
+    EXPECT_TRUE(fs::exists(fs::path(model) / name)) << name;
+  }
+  EXPECT_THAT(read_text(fs::path(model) / "README.md"),
+              HasSubstr("# Translator: source to target"));
+
+  // In order, and a blank line stays.
+  write_text(folder_ / "in", "sun moon\n\ntree\n");
+  const Ended translated =
+      run_regard({"translate", "--model", model, "--input", folder_ / "in"});
+  ASSERT_EQ(translated.code, 0) << translated.err;
+  std::istringstream lines(translated.out);
+  std::string first, second, third;
+  std::getline(lines, first);
+  std::getline(lines, second);
+  std::getline(lines, third);
+  EXPECT_FALSE(first.empty());
+  EXPECT_EQ(second, "");
+  const Ended alone = run_regard({"translate", "--model", model, "tree"});
+  EXPECT_EQ(alone.out, third + "\n");
+
+  const Ended best = run_regard(
+      {"translate", "--model", model, "--nbest", "2", "--beam", "2", "sun"});
+  EXPECT_THAT(best.out, AllOf(HasSubstr("1\t-"), HasSubstr("\n1\t-")));
+
+  const Ended json =
+      run_regard({"translate", "--model", model, "--align", "--json", "sun"});
+  const auto parsed = nlohmann::json::parse(json.out);
+  EXPECT_EQ(parsed.at("source_pieces"),
+            (std::vector<std::string>{"sun", "</s>"}));
+  EXPECT_EQ(parsed.at("alignment").size(), parsed.at("target_pieces").size());
+
+  const Ended picture =
+      run_regard({"translate", "--model", model, "--align", "sun moon"});
+  EXPECT_THAT(picture.out, HasSubstr("head 0"));
+
+  const Ended wrong =
+      run_regard({"translate", "--model", model, "--to", "fr", "sun"});
+  EXPECT_EQ(wrong.code, 1);
+  EXPECT_THAT(wrong.err,
+              HasSubstr("the model translates into target; got 'fr'"));
+}
+
+TEST_F(TranslateCommand, SavesOnCtrlCAndGoesOn) {
+  std::string command = "timeout -s INT 2 " REGARD_PROGRAM;
+  for (const std::string& argument : training("100000")) {
+    command += " '" + argument + "'";
+  }
+  command += " > /dev/null 2> '" + (folder_ / "err").string() + "'";
+  (void)std::system(command.c_str());
+  EXPECT_THAT(read_text(folder_ / "err"),
+              AllOf(HasSubstr("stopped and saved after update"),
+                    HasSubstr("--resume goes on")));
+  const Ended again = run_regard(training("100000"));
+  EXPECT_EQ(again.code, 1);
+  EXPECT_THAT(again.err, HasSubstr("go on with it by --resume"));
+  // The end may move; what is learnt may not.
+  const Ended ended = run_regard(training("1", {"--resume"}));
+  EXPECT_EQ(ended.code, 0) << ended.err;
+  EXPECT_THAT(ended.err, HasSubstr("going on after update"));
+  const Ended other = run_regard(training("1", {"--resume", "--lr", "0.1"}));
+  EXPECT_EQ(other.code, 1);
+  EXPECT_THAT(other.err, HasSubstr("with the settings that it began with"));
+}
+
+TEST_F(TranslateCommand, CountsThePairsThatItLeavesOut) {
+  write_text(folder_ / "a", "a b\n\nc\nd d d d d d d d\ne\n");
+  write_text(folder_ / "b", "x y\nz\n \nw\nv\n");
+  const Ended ended =
+      run_regard(training("2", {"--valid-share", "0", "--max-length", "5"}));
+  ASSERT_EQ(ended.code, 0) << ended.err;
+  EXPECT_THAT(ended.err, HasSubstr("training: 2 examples, 2 left out as blank, "
+                                   "1 left out as too long"));
+}
+
+TEST_F(TranslateCommand, NamesFilesThatDoNotFit) {
+  write_text(folder_ / "b", "one line\n");
+  const Ended unequal = run_regard(training("2"));
+  EXPECT_EQ(unequal.code, 1);
+  EXPECT_THAT(unequal.err,
+              AllOf(HasSubstr("a' has 256 lines"), HasSubstr("b' has 1")));
+  write_text(folder_ / "b", "\xFF\n");
+  EXPECT_THAT(run_regard(training("2")).err,
+              HasSubstr("must be UTF-8; line 1"));
+  EXPECT_FALSE(fs::exists(folder_ / "model"));
+}
+
+TEST_F(TranslateCommand, RefusesCommandLinesThatMakeNoSense) {
+  const auto refusal = [](const Arguments& arguments, const char* message) {
+    const Ended ended = run_regard(arguments);
+    EXPECT_EQ(ended.code, 2);
+    EXPECT_THAT(ended.err, HasSubstr(message));
+  };
+  refusal({"train", "translate", "--out", "x"},
+          "give --src and --tgt, or --tsv");
+  refusal(training("2", {"--tsv", "t"}), "give --src and --tgt, or --tsv");
+  refusal(training("2", {"--valid-src", "t"}), "give --valid-src and");
+  refusal(training("0"), "--updates or --epochs must set an end");
+  refusal(training("2",
+                   {"--both-directions", "--src-lang", "x", "--tgt-lang", "x"}),
+          "the languages need two names");
+  refusal({"translate", "--model", "m", "--nbest", "6", "a"},
+          "--nbest 6 needs a --beam as wide, not 5");
+  refusal({"translate", "--model", "m", "--input", "f", "a"},
+          "give sentences or --input, not both");
+}
+
+TEST_F(TranslateCommand, ScoresAFileAgainstItself) {
+  // Three words have no quadruple: 0, as sacreBLEU says, and no NaN.
+  const Ended brief = run_regard({"score", folder_ / "a", folder_ / "a"});
+  EXPECT_EQ(brief.code, 0);
+  EXPECT_THAT(brief.out, HasSubstr("BLEU 0.00"));
+  write_text(folder_ / "c", "a b c d e\n");
+  const Ended same = run_regard({"score", folder_ / "c", folder_ / "c"});
+  EXPECT_EQ(same.code, 0);
+  EXPECT_THAT(same.out,
+              AllOf(HasSubstr("BLEU 100.00"), HasSubstr("chrF 100.00")));
+  const Ended unequal = run_regard({"score", folder_ / "a", folder_ / "c"});
+  EXPECT_EQ(unequal.code, 1);
+  EXPECT_THAT(unequal.err, HasSubstr("has 256 lines"));
+}
+
+TEST(TrainingScreen, TellsTimesAndDrawsCurves) {
+  EXPECT_EQ(cli::duration_text(12), "12 s");
+  EXPECT_EQ(cli::duration_text(200), "3 min 20 s");
+  EXPECT_EQ(cli::duration_text(7500), "2 h 05 min");
+  const std::string curve =
+      cli::draw_curve({{1, 4.0}, {50, 2.0}, {100, 1.0}}, {{100, 1.5}}, {});
+  EXPECT_THAT(curve, AllOf(HasSubstr("4.00 |"), HasSubstr("1.00 |"),
+                           HasSubstr("*"), HasSubstr("o held out")));
+  EXPECT_EQ(cli::draw_curve({{1, 4.0}}, {}, {}), "");
+}
+
+}  // namespace
+}  // namespace regard::test

@@ -4,7 +4,9 @@
 
 #include "regard/attention/attention.h"
 #include "regard/attention/backward.h"
+#include "regard/attention/decode.h"
 #include "regard/attention/explain.h"
+#include "regard/attention/kv_cache.h"
 #include "regard/attention/weights.h"
 #include "regard/core/error.h"
 #include "regard/core/float16.h"

@@ -306,6 +306,18 @@ bool is_torch_tensor(nb::handle object) {
          nb::hasattr(object, "data_ptr");
 }
 
+void refuse_gradient(nb::handle object, const char* where, const char* name) {
+  if (!is_torch_tensor(object) ||
+      !nb::cast<bool>(object.attr("requires_grad")) ||
+      !nb::cast<bool>(
+          nb::module_::import_("torch").attr("is_grad_enabled")())) {
+    return;
+  }
+  throw_type_error(where, name,
+                   " requires a gradient, which would be lost here; "
+                   "regard.torch has functions that keep it");
+}
+
 Array input_array(nb::handle object, const char* where, const char* name) {
   Array array(object, where, name);
   if (array.rows_are_contiguous()) return array;

@@ -105,6 +105,10 @@ nb::object new_array(nb::handle like, std::span<const std::int64_t> shape,
 
 bool is_torch_tensor(nb::handle object);
 
+// Throws TypeError for a torch tensor that PyTorch follows to differentiate:
+// what we return would be cut off from it, without a word.
+void refuse_gradient(nb::handle object, const char* where, const char* name);
+
 // Raises Python's TypeError with the text of require().
 template <typename... Parts>
 [[noreturn]] void throw_type_error(const char* where, const Parts&... parts) {

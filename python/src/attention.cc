@@ -78,6 +78,9 @@ nb::object attention(nb::handle q_object, nb::handle k_object,
   if (out_object.is_valid()) {
     result = nb::borrow(out_object);
   } else {
+    refuse_gradient(q_object, kForward, "q");
+    refuse_gradient(k_object, kForward, "k");
+    refuse_gradient(v_object, kForward, "v");
     result = new_array(q_object,
                        in.caller_shape(in.q.extent(1), in.q.extent(2),
                                        in.v.extent(3), keywords.layout),

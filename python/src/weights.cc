@@ -129,6 +129,8 @@ nb::object attention_weights_door(nb::handle q_object, nb::handle k_object,
                           [&](std::string_view name, nb::handle value) {
                             return wanted.read(name, value);
                           });
+  refuse_gradient(q_object, kWhere, "q");
+  refuse_gradient(k_object, kWhere, "k");
   Array q = input_array(q_object, kWhere, "q");
   const bool batched = q.rank() == 4;
   to_heads(q, keywords.layout, kWhere, "q");

@@ -499,6 +499,13 @@ def test_the_numpy_door_takes_tensors():
     assert isinstance(out, torch.Tensor) and torch.equal(out, ours(q, q, q))
     half = q.bfloat16()
     assert regard.attention(half, half, half).dtype == torch.bfloat16
+    leaf = q.clone().requires_grad_()
+    with pytest.raises(TypeError, match="k requires a gradient, which would be lost here"):
+        regard.attention(q, leaf, q)
+    with pytest.raises(TypeError, match="attention_weights: q requires a gradient"):
+        regard.attention_weights(leaf, q)
+    with torch.no_grad():
+        assert torch.equal(regard.attention(q, leaf, q), out)
 
 
 @pytest.mark.parametrize("module", [_functional, _multihead, _use])

@@ -49,8 +49,10 @@ int complain(int code, const std::string& what) {
 // "regard attend --help" where the user got as far as the command.
 std::string help_command(const CLI::App& program) {
   std::string text = "regard";
-  for (const CLI::App* command : program.get_subcommands()) {
-    text += " " + command->get_name();
+  const CLI::App* at = &program;
+  while (!at->get_subcommands().empty()) {
+    at = at->get_subcommands().front();
+    text += " " + at->get_name();
   }
   return text + " --help";
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// All of regard's library: attention, the layer built from it, and its files.
+// All of regard's library: attention, the layers and models built from it, the
+// tape they learn by, and its files.
 #pragma once
 
 #include "regard/attention/attention.h"
@@ -8,6 +9,8 @@
 #include "regard/attention/explain.h"
 #include "regard/attention/kv_cache.h"
 #include "regard/attention/weights.h"
+#include "regard/autograd/operations.h"
+#include "regard/autograd/tape.h"
 #include "regard/core/error.h"
 #include "regard/core/float16.h"
 #include "regard/core/random.h"
@@ -18,8 +21,12 @@
 #include "regard/io/npy.h"
 #include "regard/io/safetensors.h"
 #include "regard/mask/mask.h"
+#include "regard/nn/decoding.h"
+#include "regard/nn/layers.h"
 #include "regard/nn/multi_head_attention.h"
 #include "regard/nn/norms.h"
 #include "regard/nn/rotary.h"
+#include "regard/nn/trainable.h"
+#include "regard/nn/transformer.h"
 #include "regard/tensor/tensor.h"
 #include "regard/tensor/tensor_view.h"

@@ -69,6 +69,7 @@ class Projection {
            .x = {x_.data() + first * x_.columns(), count, x_.columns(),
                  x_.columns()},
            .d_weight = d_weight_,
+           .d_weight_stride = x_.columns(),
            .d_bias = d_bias_},
           tape_.pool(), tape_.threads());
     }

@@ -129,6 +129,7 @@ struct LinearStep {
          .x = {x.data(), rows, x.columns(), x.columns()},
          .d_weight =
              d_weight == nullptr ? nullptr : d_weight + first * x.columns(),
+         .d_weight_stride = x.columns(),
          .d_bias = d_bias == nullptr ? nullptr : d_bias + first},
         tape->pool(), tape->threads());
   }

@@ -162,8 +162,8 @@ void add_weight_gradient(const WeightProduct& p, MemoryPool& pool,
                .left = kernels::LeftSide::kPacked,
                .a = left,
                .b = packed.get() + kernels::packed_columns_size(row, in),
-               .c = p.d_weight + begin * in,
-               .c_stride = in,
+               .c = p.d_weight + begin * p.d_weight_stride,
+               .c_stride = p.d_weight_stride,
                .start = kernels::Start::kResult});
         }
         if (p.d_bias != nullptr) {

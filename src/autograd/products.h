@@ -55,8 +55,9 @@ void multiply(const RowProduct& product, Threads threads,
 struct WeightProduct {
   ConstRows d_y;              // [rows, out]
   ConstRows x;                // [rows, in]
-  float* d_weight = nullptr;  // [out, in], contiguous
-  float* d_bias = nullptr;    // [out]
+  float* d_weight = nullptr;  // [out, in]
+  std::int64_t d_weight_stride = 0;
+  float* d_bias = nullptr;  // [out]
 };
 void add_weight_gradient(const WeightProduct& product, MemoryPool& pool,
                          Threads threads);

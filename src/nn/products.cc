@@ -2,10 +2,9 @@
 #include "nn/products.h"
 
 #include <algorithm>
-#include <array>
 #include <vector>
 
-#include "regard/core/aligned_buffer.h"
+#include "autograd/products.h"
 
 namespace regard::nn::detail {
 namespace {
@@ -78,6 +77,25 @@ void multiply_block(const Product& product, const Cut& c, std::int64_t task) {
        .start = product.start});
 }
 
+// Batch entries whose rows stand an equal distance apart: all as one, or each
+// on its own.
+struct Entries {
+  std::int64_t index, rows;
+};
+
+template <typename A, typename B>
+std::vector<Entries> entries_of(const TensorView<A, 3>& a,
+                                const TensorView<B, 3>& b) {
+  if (rows_follow(a) && rows_follow(b)) {
+    return {{0, a.extent(0) * a.extent(1)}};
+  }
+  std::vector<Entries> entries;
+  for (std::int64_t i = 0; i < a.extent(0); ++i) {
+    entries.push_back({i, a.extent(1)});
+  }
+  return entries;
+}
+
 }  // namespace
 
 Tensor packed_weight(TensorView<const float, 2> weight) {
@@ -109,108 +127,38 @@ void multiply(std::span<const Product> products, Threads threads) {
 }
 
 void input_gradient(const InputGradient& g, Threads threads) {
-  const std::int64_t k = g.weight.extent(0);
-  const std::int64_t n = g.weight.extent(1);
-  Tensor packed({kernels::packed_columns_size(k, n)});
-  kernels::pack_columns(g.weight.data(), g.weight.stride(0), k, n,
-                        packed.values<float>().data());
-  const std::array<Product, 1> product{
-      Product{g.d_output, &packed, nullptr, g.d_input,
-              g.add ? kernels::Start::kResult : kernels::Start::kZero}};
-  multiply(product, threads);
-}
-
-namespace {
-
-// Some successive rows of one batch entry.
-struct RowRun {
-  std::int64_t entry, first, count;
-};
-
-// All rows in order, in runs short enough for a run of both sides to stay in
-// cache while it is multiplied.
-std::vector<RowRun> row_runs(const TensorView<const float, 3>& rows) {
-  constexpr std::int64_t kRun = 256;
-  std::vector<RowRun> runs;
-  for (std::int64_t b = 0; b < rows.extent(0); ++b) {
-    for (std::int64_t i = 0; i < rows.extent(1); i += kRun) {
-      runs.push_back({b, i, std::min(kRun, rows.extent(1) - i)});
-    }
-  }
-  return runs;
-}
-
-// d_bias[begin, end) <- the sums of d_output's columns.
-void sum_rows(const WeightGradient& g, std::int64_t begin, std::int64_t end) {
-  std::vector<double> sums(static_cast<std::size_t>(end - begin));
-  for (std::int64_t b = 0; b < g.d_output.extent(0); ++b) {
-    for (std::int64_t i = 0; i < g.d_output.extent(1); ++i) {
-      const float* const row = g.d_output.at(b, i) + begin;
-      for (std::size_t c = 0; c < sums.size(); ++c) {
-        sums[c] += static_cast<double>(row[c]);
-      }
-    }
-  }
-  for (std::size_t c = 0; c < sums.size(); ++c) {
-    g.d_bias[begin + static_cast<std::int64_t>(c)] =
-        static_cast<float>(sums[c]);
+  const std::int64_t out = g.weight.extent(0);
+  const std::int64_t in = g.weight.extent(1);
+  autograd::MemoryPool pool;
+  const std::shared_ptr<float> packed = autograd::pack_for_backward(
+      {g.weight.data(), out, in, g.weight.stride(0)}, pool, threads);
+  for (const Entries& e : entries_of(g.d_output, g.d_input)) {
+    autograd::multiply(
+        {.x = {g.d_output.at(e.index), e.rows, out, g.d_output.stride(1)},
+         .packed = packed.get(),
+         .y = {g.d_input.at(e.index), e.rows, in, g.d_input.stride(1)},
+         .add = g.add},
+        threads);
   }
 }
-
-}  // namespace
 
 void weight_gradient(const WeightGradient& g, Threads threads) {
   const std::int64_t out = g.d_weight.extent(0);
   const std::int64_t in = g.d_weight.extent(1);
-  const std::vector<RowRun> runs = row_runs(g.input);
-  std::int64_t rows = 0;
-  std::vector<std::int64_t> starts;  // of a run's packed input
-  for (const RowRun& run : runs) {
-    starts.push_back(kernels::packed_columns_size(rows, in));
-    rows += run.count;
+  for (std::int64_t r = 0; r < out; ++r) {
+    std::fill_n(g.d_weight.at(r), in, 0.0f);
   }
-  if (rows * out * in < kWorthAThread) threads.count = 1;
-
-  AlignedBuffer memory(
-      static_cast<std::size_t>(kernels::packed_columns_size(rows, in)) *
-      sizeof(float));
-  auto* const packed = reinterpret_cast<float*>(memory.data());
-  parallel_for(threads, static_cast<std::int64_t>(runs.size()),
-               [&](std::int64_t i) {
-                 const RowRun& run = runs[i];
-                 kernels::pack_columns(g.input.at(run.entry, run.first),
-                                       g.input.stride(1), run.count, in,
-                                       packed + starts[i]);
-               });
-  // A thread owns some rows of the weight and adds one run after the other.
-  constexpr std::int64_t kBlock = 8 * kernels::kTileRows;
-  parallel_for(threads, blocks_of(out, kBlock), [&](std::int64_t task) {
-    const std::int64_t begin = task * kBlock;
-    const std::int64_t end = std::min(out, begin + kBlock);
-    for (std::int64_t r = begin; r < end; ++r) {
-      std::fill_n(g.d_weight.at(r), in, 0.0f);
-    }
-    for (std::size_t i = 0; i < runs.size(); ++i) {
-      const RowRun& run = runs[i];
-      auto* const left = reinterpret_cast<float*>(
-          thread_scratch(static_cast<std::size_t>(kernels::packed_rows_size(
-                             end - begin, run.count)) *
-                         sizeof(float)));
-      kernels::pack_rows_transposed(g.d_output.at(run.entry, run.first) + begin,
-                                    g.d_output.stride(1), end - begin,
-                                    run.count, left);
-      kernels::gemm({.m = end - begin,
-                     .n = in,
-                     .k = run.count,
-                     .left = kernels::LeftSide::kPacked,
-                     .a = left,
-                     .b = packed + starts[i],
-                     .c = g.d_weight.at(begin),
-                     .c_stride = g.d_weight.stride(0),
-                     .start = kernels::Start::kResult});
-    }
-    if (g.d_bias != nullptr) sum_rows(g, begin, end);
-  });
+  if (g.d_bias != nullptr) std::fill_n(g.d_bias, out, 0.0f);
+  autograd::MemoryPool pool;
+  for (const Entries& e : entries_of(g.d_output, g.input)) {
+    autograd::add_weight_gradient(
+        {.d_y = {g.d_output.at(e.index), e.rows, out, g.d_output.stride(1)},
+         .x = {g.input.at(e.index), e.rows, in, g.input.stride(1)},
+         .d_weight = g.d_weight.data(),
+         .d_weight_stride = g.d_weight.stride(0),
+         .d_bias = g.d_bias},
+        pool, threads);
+  }
 }
 
 }  // namespace regard::nn::detail

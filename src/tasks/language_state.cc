@@ -269,7 +269,10 @@ void LanguageState::Memory::feed_forward(std::size_t layer,
                           .packed = &w.up,
                           .output = as_batch(up)}};
   nn::detail::multiply(products, options.threads);
-  parallel_for(options.threads, n, [&](std::int64_t row) {
+  // Fewer elements are done before another thread has woken up.
+  Threads threads = options.threads;
+  if (n * c.feed_forward_dim < (1 << 15)) threads.count = 1;
+  parallel_for(threads, n, [&](std::int64_t row) {
     kernels::swiglu(gate.at(row), up.at(row), c.feed_forward_dim, gate.at(row));
   });
   const std::array output{

@@ -15,6 +15,7 @@
 #include "io/files.h"
 #include "regard/core/error.h"
 #include "regard/core/random.h"
+#include "regard/kernels/targets.h"
 #include "support/model_files.h"
 #include "support/reference_language_model.h"
 
@@ -126,6 +127,18 @@ TEST(LanguageModel, TheCacheAndTheThreadsChangeNoBit) {
         read_alone(small.model, tokens, 40, {.threads = {.count = threads}}),
         alone);
   }
+}
+
+TEST(LanguageModel, HasTheSameBitsOnEveryTargetWithFusedMultiplyAdd) {
+  const Small small;
+  const Tokens tokens = random_tokens(80, 37, 12);
+  const auto best = read_alone(small.model, tokens, 30);
+  for (const std::string& target : simd_targets()) {
+    if (target == "EMU128" || target == "SCALAR") continue;
+    set_simd_target(target);
+    EXPECT_EQ(read_alone(small.model, tokens, 30), best) << target;
+  }
+  set_simd_target("");
 }
 
 TEST(LanguageModel, ABatchOfDifferentLengthsGivesEachTextItsOwnBits) {

@@ -149,7 +149,7 @@ Array::Array(nb::handle object, const char* where, const char* name,
   const bool write = access == Access::kWrite;
   if (!read_exchange(object) && !read_buffer(object, write) &&
       !read_bfloat16(object, write) && !read_capsule(object)) {
-    const char* type = Py_TYPE(object.ptr())->tp_name;
+    const std::string type = type_text(object);
     throw_type_error(where, name, " must be ",
                      write ? "an array that can be written" : "an array",
                      " in memory of the CPU; got ", type);
@@ -299,6 +299,11 @@ bool Array::read_capsule(nb::handle object) {
   if (managed == nullptr) throw nb::python_error();
   take_dltensor(&managed->tensor);
   return true;
+}
+
+std::string type_text(nb::handle object) {
+  // Not tp_name, which the stable ABI does not show.
+  return nb::type_name(object.type()).c_str();
 }
 
 bool is_torch_tensor(nb::handle object) {

@@ -103,6 +103,9 @@ nb::object numpy(const char* name);
 nb::object new_array(nb::handle like, std::span<const std::int64_t> shape,
                      DType dtype);
 
+// The name of an object's type, for messages.
+std::string type_text(nb::handle object);
+
 bool is_torch_tensor(nb::handle object);
 
 // Throws TypeError for a torch tensor that PyTorch follows to differentiate:

@@ -26,7 +26,7 @@ mask::Alignment to_alignment(nb::handle given, const char* where) {
     throw_type_error(where,
                      "align must be 'bottom_right', 'top_left' or the key at "
                      "which the first query stands; got ",
-                     Py_TYPE(given.ptr())->tp_name);
+                     type_text(given));
   }
   require(word == "bottom_right" || word == "top_left", where,
           "align must be 'bottom_right', 'top_left' or the key at which the "

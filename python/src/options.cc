@@ -13,8 +13,7 @@ double to_double(nb::handle value, const char* where, std::string_view name) {
   const double number = PyFloat_AsDouble(value.ptr());
   if (number == -1.0 && PyErr_Occurred() != nullptr) {
     PyErr_Clear();
-    throw_type_error(where, name, " must be a number; got ",
-                     Py_TYPE(value.ptr())->tp_name);
+    throw_type_error(where, name, " must be a number; got ", type_text(value));
   }
   return number;
 }
@@ -23,8 +22,7 @@ std::uint64_t to_seed(nb::handle value, const char* where) {
   PyObject* index = PyNumber_Index(value.ptr());
   if (index == nullptr) {
     PyErr_Clear();
-    throw_type_error(where, "seed must be an integer; got ",
-                     Py_TYPE(value.ptr())->tp_name);
+    throw_type_error(where, "seed must be an integer; got ", type_text(value));
   }
   const nb::object owned = nb::steal(index);
   // Negative seeds, which PyTorch hands out, count modulo 2^64.
@@ -38,7 +36,7 @@ int to_threads(nb::handle value, const char* where) {
   if (index == nullptr) {
     PyErr_Clear();
     throw_type_error(where, "threads must be an integer; got ",
-                     Py_TYPE(value.ptr())->tp_name);
+                     type_text(value));
   }
   const nb::object owned = nb::steal(index);
   const long count = PyLong_AsLong(index);
@@ -58,8 +56,7 @@ T to_choice(nb::handle value, const char* where, std::string_view name,
     word = {text, static_cast<std::size_t>(size)};
   } else {
     PyErr_Clear();
-    throw_type_error(where, name, " must be a string; got ",
-                     Py_TYPE(value.ptr())->tp_name);
+    throw_type_error(where, name, " must be a string; got ", type_text(value));
   }
   std::string known;
   for (const auto& [choice, meaning] : choices) {
@@ -81,7 +78,7 @@ Mask to_mask(nb::handle value, const char* where) {
         "mask must be a regard.Mask: regard.mask.keep(array) shows "
         "where an array is True, regard.mask.drop(array) hides "
         "there; got ",
-        Py_TYPE(value.ptr())->tp_name);
+        type_text(value));
   }
   return object->mask;
 }

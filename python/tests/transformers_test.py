@@ -241,7 +241,7 @@ def test_weights_are_not_computed_unless_asked_for():
 
 
 @pytest.mark.parametrize("cache", ["dynamic", "static"])
-@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("side", ["none", "left", "right"])
 @pytest.mark.parametrize("make", DECODERS + PAIRS)
 def test_greedy_generation_gives_the_tokens_of_eager(make, side, cache):
     eager, ours = models(make)
@@ -427,6 +427,21 @@ def test_masks_are_those_of_transformers(rule, side, q_len, kv_len, q_offset, kv
     assert isinstance(mask, VisiblePairs) and mask.shape == expected.shape
     assert torch.equal(visible_pairs(mask, q_len, kv_len), expected)
     assert torch.equal(mask.dense(), expected)
+
+
+def test_without_a_mask_causal_is_as_the_caches_need_it():
+    """A prompt in a static cache starts at key 0, and what is after it is empty."""
+    def visible(q_len, kv_len, **keywords):
+        q, k = torch.zeros(1, 1, q_len, 8), torch.zeros(1, 1, kv_len, 8)
+        return (regard_attention(Layer(), q, k, k, None, output_attentions=True, **keywords)[1]
+                > 0)[0, 0]
+
+    causal = torch.ones(4, 9, dtype=torch.bool).tril()
+    assert torch.equal(visible(4, 9), causal)
+    assert torch.equal(visible(4, 9, sliding_window=2), causal.triu(-1))
+    assert visible(4, 9, is_causal=False).all()
+    assert visible(1, 9).all()
+    assert visible(1, 9, sliding_window=3).tolist() == [[False] * 6 + [True] * 3]
 
 
 def test_a_mask_is_an_ordinary_tensor_to_who_looks_at_it():

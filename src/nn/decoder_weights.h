@@ -2,11 +2,13 @@
 #pragma once
 
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
 #include "autograd/products.h"
 #include "nn/transformer_pass.h"
+#include "regard/core/aligned_buffer.h"
 #include "regard/nn/decoding.h"
 
 // A Transformer's weights as inference reads them: packed once. Every step
@@ -84,6 +86,50 @@ struct Residual {
            float* x, Threads threads) const;
 };
 
+// Memory that only grows; what it holds is lost when it does.
+class Room {
+ public:
+  float* of(std::int64_t floats) {
+    const auto bytes = static_cast<std::size_t>(floats) * sizeof(float);
+    if (memory_.size() < bytes) memory_ = AlignedBuffer(bytes + bytes / 2);
+    return reinterpret_cast<float*>(memory_.data());
+  }
+  const float* data() const {
+    return reinterpret_cast<const float*>(memory_.data());
+  }
+
+ private:
+  AlignedBuffer memory_;
+};
+
+// What a state computes in, and the tables that it may have to make longer.
+struct Workspace {
+  Room x, normed, projected, attended, branch, inner, logits;
+  std::vector<Room> cross_q;  // [layers]
+  PositionTables tables;
+};
+
+// Workspaces that states leave to the next ones: fresh pages, and sines, cost
+// as much as a short sentence.
+class Workspaces {
+ public:
+  std::unique_ptr<Workspace> take() {
+    const std::lock_guard lock(mutex_);
+    if (free_.empty()) return std::make_unique<Workspace>();
+    std::unique_ptr<Workspace> workspace = std::move(free_.back());
+    free_.pop_back();
+    return workspace;
+  }
+  void give(std::unique_ptr<Workspace> workspace) {
+    const std::lock_guard lock(mutex_);
+    free_.push_back(std::move(workspace));
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<Workspace>> free_;
+};
+
 }  // namespace regard::nn::detail
 
 namespace regard::nn {
@@ -98,6 +144,7 @@ struct TransformerDecoder::Weights {
   std::vector<detail::DecoderLayerWeights> decoder;
   detail::NormWeights encoder_norm, decoder_norm;
   detail::PackedLinear output;
+  mutable detail::Workspaces workspaces;
 };
 
 }  // namespace regard::nn

@@ -18,22 +18,7 @@
 namespace regard::nn {
 namespace {
 
-using detail::PositionTables;
 using detail::Residual;
-
-// Memory that only grows; what it holds is lost when it does.
-class Room {
- public:
-  float* of(std::int64_t floats) {
-    const auto bytes = static_cast<std::size_t>(floats) * sizeof(float);
-    if (memory_.size() < bytes) memory_ = AlignedBuffer(bytes + bytes / 2);
-    return reinterpret_cast<float*>(memory_.data());
-  }
-  float* data() { return reinterpret_cast<float*>(memory_.data()); }
-
- private:
-  AlignedBuffer memory_;
-};
 
 // [1, heads, rows, dim] in columns of rows `stride` floats apart.
 template <typename T>
@@ -60,17 +45,16 @@ void rotate(float* x, std::int64_t heads, std::int64_t dim,
 // sentences end within them.
 constexpr std::int64_t kReserve = 32;
 
-struct Rooms {
-  Room x, normed, projected, attended, branch, inner;
-};
-
 }  // namespace
 
 struct DecoderState::Memory {
-  const TransformerDecoder::Weights* w = nullptr;
+  explicit Memory(const TransformerDecoder::Weights& weights)
+      : w(&weights), rooms(weights.workspaces.take()) {}
+  ~Memory() { w->workspaces.give(std::move(rooms)); }
+
+  const TransformerDecoder::Weights* w;
+  std::unique_ptr<detail::Workspace> rooms;
   Threads threads;
-  PositionTables tables;
-  Rooms rooms;
 
   // Of the sources: where each begins, and for each layer the keys and values
   // [tokens, 2 * model_dim].
@@ -82,8 +66,6 @@ struct DecoderState::Memory {
   std::vector<std::int64_t> q_offsets;  // [sources + 1], of hypotheses
   std::int64_t length = 0;
   std::vector<KVCache> said;  // [layers]: what each hypothesis said
-  std::vector<Room> cross_q;  // [layers]: [hypotheses, d], of the last step
-  Room logits;
 
   std::int64_t hypotheses() const {
     return static_cast<std::int64_t>(source.size());
@@ -114,7 +96,7 @@ void DecoderState::Memory::embed(const Tensor& table, const Tensor& places,
     at = places.values<float>().data();
   } else if (c.positions == Positions::kSinusoidal) {
     const std::int64_t most = *std::max_element(place, place + rows);
-    at = tables.sinusoidal(c, most + 1).data();
+    at = rooms->tables.sinusoidal(c, most + 1).data();
   }
   for (std::int64_t r = 0; r < rows; ++r) {
     kernels::scale_add(table.values<float>().data() + tokens[r] * d, scale,
@@ -129,10 +111,10 @@ void DecoderState::Memory::encoder_layer(
   const TransformerConfig& c = w->config;
   const std::int64_t d = c.model_dim;
   const Residual residual{c.norm_first};
-  float* const normed = rooms.normed.of(rows * d);
-  float* const branch = rooms.branch.of(rows * d);
-  float* const qkv = rooms.projected.of(rows * 3 * d);
-  float* const attended = rooms.attended.of(rows * d);
+  float* const normed = rooms->normed.of(rows * d);
+  float* const branch = rooms->branch.of(rows * d);
+  float* const qkv = rooms->projected.of(rows * 3 * d);
+  float* const attended = rooms->attended.of(rows * d);
   layer.qkv(residual.input(layer.norm1, x, rows, normed, threads), rows, qkv,
             threads);
   if (!sentences.rotary_cos.is_null()) {
@@ -154,7 +136,7 @@ void DecoderState::Memory::encoder_layer(
   layer.out(attended, rows, branch, threads);
   residual.add(layer.norm1, branch, rows, x, threads);
   float* const inner =
-      rooms.inner.of(2 * rows * layer.feed_forward.linear1.out());
+      rooms->inner.of(2 * rows * layer.feed_forward.linear1.out());
   detail::feed_forward(layer.feed_forward, c.activation,
                        residual.input(layer.norm2, x, rows, normed, threads),
                        rows, inner, branch, threads);
@@ -170,10 +152,10 @@ void DecoderState::Memory::encode(const PackedTokens& sources) {
       place.push_back(i - sources.offsets[s - 1]);
     }
   }
-  float* const x = rooms.x.of(rows * c.model_dim);
+  float* const x = rooms->x.of(rows * c.model_dim);
   embed(w->source_table, w->source_places, sources.tokens.data(), place.data(),
         rows, x);
-  const Sentences sentences = tables.sentences(c, sources);
+  const Sentences sentences = rooms->tables.sentences(c, sources);
   for (const auto& layer : w->encoder) encoder_layer(layer, sentences, rows, x);
   if (c.final_norm && !w->encoder.empty()) w->encoder_norm(x, rows, x, threads);
   source_offsets = sources.offsets;
@@ -201,7 +183,7 @@ void DecoderState::Memory::attend_to_said(std::size_t index,
   const std::int64_t dim = d / c.heads;
   const std::int64_t rows = hypotheses();
   const auto& layer = w->decoder[index];
-  float* const qkv = rooms.projected.of(rows * 3 * d);
+  float* const qkv = rooms->projected.of(rows * 3 * d);
   layer.qkv(input, rows, qkv, threads);
   if (!rotary.rotary_cos.is_null()) {
     for (std::int64_t h = 0; h < rows; ++h) {
@@ -218,7 +200,7 @@ void DecoderState::Memory::attend_to_said(std::size_t index,
   options.threads = threads;
   attention_decode(
       part(0), said[index],
-      {rooms.attended.of(rows * d), {rows, c.heads, 1, dim}, {d, dim, d, 1}},
+      {rooms->attended.of(rows * d), {rows, c.heads, 1, dim}, {d, dim, d, 1}},
       options);
 }
 
@@ -229,16 +211,16 @@ void DecoderState::Memory::decoder_layer(std::size_t index,
   const std::int64_t d = c.model_dim;
   const std::int64_t rows = hypotheses();
   const Residual residual{c.norm_first};
-  float* const normed = rooms.normed.of(rows * d);
-  float* const branch = rooms.branch.of(rows * d);
-  float* const attended = rooms.attended.of(rows * d);
+  float* const normed = rooms->normed.of(rows * d);
+  float* const branch = rooms->branch.of(rows * d);
+  float* const attended = rooms->attended.of(rows * d);
   // 1. What was said so far.
   attend_to_said(index, rotary,
                  residual.input(layer.norm1, x, rows, normed, threads));
   layer.self_out(attended, rows, branch, threads);
   residual.add(layer.norm1, branch, rows, x, threads);
   // 2. The source: the hypotheses of one are the queries of one sequence.
-  float* const q = cross_q[index].of(rows * d);
+  float* const q = rooms->cross_q[index].of(rows * d);
   layer.q(residual.input(layer.norm2, x, rows, normed, threads), rows, q,
           threads);
   const Tensor& kv = memory_kv[index];
@@ -255,7 +237,7 @@ void DecoderState::Memory::decoder_layer(std::size_t index,
   residual.add(layer.norm2, branch, rows, x, threads);
   // 3. Feed-forward.
   float* const inner =
-      rooms.inner.of(2 * rows * layer.feed_forward.linear1.out());
+      rooms->inner.of(2 * rows * layer.feed_forward.linear1.out());
   detail::feed_forward(layer.feed_forward, c.activation,
                        residual.input(layer.norm3, x, rows, normed, threads),
                        rows, inner, branch, threads);
@@ -279,8 +261,7 @@ DecoderState TransformerDecoder::start(const PackedTokens& sources,
   constexpr const char* kWhere = "TransformerDecoder::start";
   require(beams >= 1, kWhere, "beams must be positive; got ", beams);
   detail::check_source(weights_->config, sources, kWhere);
-  auto memory = std::make_unique<DecoderState::Memory>();
-  memory->w = weights_.get();
+  auto memory = std::make_unique<DecoderState::Memory>(*weights_);
   memory->threads = threads;
   if (sources.size() > 0) memory->encode(sources);
   memory->source_offsets = sources.offsets;
@@ -295,7 +276,7 @@ DecoderState TransformerDecoder::start(const PackedTokens& sources,
                                              .d_k = c.model_dim / c.heads,
                                              .reserve = kReserve});
   }
-  memory->cross_q.resize(weights_->decoder.size());
+  memory->rooms->cross_q.resize(weights_->decoder.size());
   return DecoderState(std::move(memory));
 }
 
@@ -340,21 +321,21 @@ void DecoderState::step(std::span<const std::int32_t> tokens) {
           "a sentence must have at most ", c.max_length,
           " tokens, as there are positions");
   if (rows == 0) return;
-  float* const x = m.rooms.x.of(rows * c.model_dim);
+  float* const x = m.rooms->x.of(rows * c.model_dim);
   const std::vector<std::int64_t> place(tokens.size(), m.length);
   m.embed(m.w->target_table, m.w->target_places, tokens.data(), place.data(),
           rows, x);
-  const Sentences rotary = m.tables.rotary(c, m.length + 1);
+  const Sentences rotary = m.rooms->tables.rotary(c, m.length + 1);
   for (std::size_t i = 0; i < m.w->decoder.size(); ++i) {
     m.decoder_layer(i, rotary, x);
   }
   if (c.final_norm) m.w->decoder_norm(x, rows, x, m.threads);
-  m.w->output(x, rows, m.logits.of(rows * c.target_vocab), m.threads);
+  m.w->output(x, rows, m.rooms->logits.of(rows * c.target_vocab), m.threads);
   ++m.length;
 }
 
 TensorView<const float, 2> DecoderState::logits() const {
-  return {memory_->logits.data(),
+  return {memory_->rooms->logits.data(),
           {hypotheses(), memory_->w->config.target_vocab}};
 }
 
@@ -372,7 +353,7 @@ void DecoderState::best(std::int64_t k, TensorView<std::int32_t, 2> tokens,
           ShapeText{log_probabilities.shape()});
   if (rows == 0) return;
   require(memory_->length > 0, kWhere, "a step must have been taken");
-  const float* const scores = memory_->logits.data();
+  const float* const scores = memory_->rooms->logits.data();
   Threads threads = memory_->threads;
   if (rows * vocab < (1 << 17)) threads.count = 1;
   parallel_for(threads, rows, [&](std::int64_t r) {
@@ -428,7 +409,8 @@ void DecoderState::cross_attention(std::int64_t layer,
   if (hypotheses() == 0) return;
   require(m.length > 0, kWhere, "a step must have been taken");
   const Tensor& kv = m.memory_kv[static_cast<std::size_t>(layer)];
-  const float* const q = m.cross_q[static_cast<std::size_t>(layer)].data();
+  const float* const q =
+      m.rooms->cross_q[static_cast<std::size_t>(layer)].data();
   AttentionOptions options;
   options.sequences = {m.q_offsets, m.source_offsets};
   options.threads = m.threads;

@@ -31,10 +31,14 @@ TensorView<const float, 2> PositionTables::sinusoidal(
   return static_cast<const Tensor&>(sinusoidal_).view<float, 2>();
 }
 
+void PositionTables::reserve(const TransformerConfig& c, std::int64_t places) {
+  if (c.positions == Positions::kSinusoidal) sinusoidal(c, places);
+  rotary(c, places);
+}
+
 void PositionTables::reserve(const TransformerConfig& c,
                              const PackedTokens& packed) {
-  if (c.positions == Positions::kSinusoidal) sinusoidal(c, packed);
-  rotary(c, longest(packed));
+  reserve(c, longest(packed));
 }
 
 TensorView<const float, 2> PositionTables::sinusoidal(

@@ -53,6 +53,8 @@ class PositionTables {
   Sentences sentences(const TransformerConfig& c, const PackedTokens& packed);
   // cos and sin for so many places, if the model has rotary positions.
   Sentences rotary(const TransformerConfig& c, std::int64_t places);
+  // Makes both for so many places.
+  void reserve(const TransformerConfig& c, std::int64_t places);
 
  private:
   Tensor sinusoidal_;

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cli/commands.h"
@@ -119,6 +120,45 @@ class Output {
   std::int64_t number_ = 0;
 };
 
+constexpr const char* kChinese = "zh";
+
+bool has_chinese(const std::string& sentence) {
+  const std::u32string points = text::code_points(sentence);
+  return std::any_of(points.begin(), points.end(), [](char32_t c) {
+    return (c >= 0x3400 && c <= 0x9FFF) || (c >= 0x20000 && c <= 0x3FFFF);
+  });
+}
+
+// Without --to, where one of two languages is Chinese, the script of a sentence
+// tells which it is.
+std::vector<std::vector<tasks::Translation>> translate_part(
+    const tasks::Translator& translator, const tasks::TranslateOptions& options,
+    std::span<const std::string> sentences) {
+  const tasks::Languages& languages = translator.config().languages;
+  const bool is_source = languages.source == kChinese;
+  if (!languages.both_directions || !options.to.empty() ||
+      !(is_source || languages.target == kChinese)) {
+    return translator.translate(sentences, options);
+  }
+  std::vector<std::vector<tasks::Translation>> results(sentences.size());
+  for (const bool chinese : {false, true}) {
+    std::vector<std::size_t> places;
+    std::vector<std::string> chosen;
+    for (std::size_t i = 0; i < sentences.size(); ++i) {
+      if (has_chinese(sentences[i]) != chinese) continue;
+      places.push_back(i);
+      chosen.push_back(sentences[i]);
+    }
+    tasks::TranslateOptions one_way = options;
+    one_way.to = chinese == is_source ? languages.target : languages.source;
+    auto found = translator.translate(chosen, one_way);
+    for (std::size_t i = 0; i < places.size(); ++i) {
+      results[places[i]] = std::move(found[i]);
+    }
+  }
+  return results;
+}
+
 void translate_all(const tasks::Translator& translator,
                    const tasks::TranslateOptions& options,
                    std::span<const std::string> sentences, Output& output) {
@@ -128,7 +168,7 @@ void translate_all(const tasks::Translator& translator,
   for (std::size_t begin = 0; begin < sentences.size(); begin += kPart) {
     const auto part =
         sentences.subspan(begin, std::min(kPart, sentences.size() - begin));
-    for (const auto& found : translator.translate(part, options)) {
+    for (const auto& found : translate_part(translator, options, part)) {
       output.write(found);
     }
   }
@@ -204,7 +244,8 @@ Command add_translate(CLI::App& program) {
   app->add_option("--input", flags->input, "A sentence a line")
       ->type_name("FILE");
   app->add_option("--to", flags->to,
-                  "Language, for a model that knows both directions");
+                  "Language, for a model that knows both directions; where one "
+                  "is zh, the script of a sentence can tell");
   app->add_option("--beam", flags->beam, "Hypotheses kept; 1 is greedy")
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();

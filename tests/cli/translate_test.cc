@@ -127,6 +127,29 @@ TEST_F(TranslateCommand, MakesAFolderThatTranslates) {
               HasSubstr("the model translates into target; got 'fr'"));
 }
 
+// Barely trained, but what it was asked for can be seen.
+TEST_F(TranslateCommand, ChineseIsKnownByItsScript) {
+  write_text(folder_ / "b", [] {
+    std::string targets;
+    for (int i = 0; i < 256; ++i) targets += "\xE5\xA4\xAA \xE9\x98\xB3\n";
+    return targets;
+  }());
+  const Ended trained = run_regard(training(
+      "30", {"--src-lang", "en", "--tgt-lang", "zh", "--both-directions"}));
+  ASSERT_EQ(trained.code, 0) << trained.err;
+  const std::string model = folder_ / "model";
+  const auto translated = [&](const Arguments& more) {
+    Arguments all = {"translate", "--model", model};
+    all.insert(all.end(), more.begin(), more.end());
+    return run_regard(all).out;
+  };
+  const std::string chinese = "\xE5\xA4\xAA \xE9\x98\xB3";
+  EXPECT_EQ(translated({"sun", chinese, "moon"}),
+            translated({"--to", "zh", "sun"}) +
+                translated({"--to", "en", chinese}) +
+                translated({"--to", "zh", "moon"}));
+}
+
 TEST_F(TranslateCommand, SavesOnCtrlCAndGoesOn) {
   std::string command = "timeout -s INT 2 " REGARD_PROGRAM;
   for (const std::string& argument : training("100000")) {

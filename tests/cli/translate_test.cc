@@ -172,6 +172,14 @@ TEST_F(TranslateCommand, SavesOnCtrlCAndGoesOn) {
   EXPECT_THAT(other.err, HasSubstr("with the settings that it began with"));
 }
 
+TEST_F(TranslateCommand, ShowsABarOnATerminal) {
+  const Ended ended =
+      run_on_terminal(training("30"), 80, {{"TERM", "xterm-256color"}});
+  EXPECT_EQ(ended.code, 0);
+  EXPECT_THAT(ended.out, AllOf(HasSubstr("\r\x1B[K["), HasSubstr("/30  loss "),
+                               HasSubstr(" tokens/s"), HasSubstr(" left")));
+}
+
 TEST_F(TranslateCommand, CountsThePairsThatItLeavesOut) {
   write_text(folder_ / "a", "a b\n\nc\nd d d d d d d d\ne\n");
   write_text(folder_ / "b", "x y\nz\n \nw\nv\n");

@@ -31,6 +31,7 @@ SENTENCES = [
 
 @pytest.fixture(scope="module")
 def models():
+    torch.set_num_threads(1)  # short sentences
     path = str(get_model_path())
     return {name: AutoModel.from_pretrained(path, attn_implementation=name).eval()
             for name in ("eager", "regard")}

@@ -118,3 +118,27 @@ def test_torchs_number_of_threads_is_ours():
 def _ops_keywords():
     from regard.torch import _ops
     return _ops.keywords("", [], *[None] * 7, "dot", 0.0, 0.0, None)
+
+
+TRAINING = """
+import resource, torch, regard.torch
+torch.set_num_threads(2)
+layer = regard.torch.MultiheadAttention(32, 2, dropout=0.1, batch_first=True)
+
+def step(tokens):
+    x = torch.randn(1, tokens, 32, requires_grad=True)
+    padding = torch.zeros(1, tokens, dtype=torch.bool)
+    padding[:, -3:] = True
+    layer(x, x, x, key_padding_mask=padding, need_weights=False)[0].sum().backward()
+
+step(100)
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+step(6000)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+
+
+def test_training_makes_no_matrix_of_pairs():
+    """One of 2 heads of 6000 tokens would be 144 MB."""
+    done = subprocess.run([sys.executable, "-c", TRAINING], capture_output=True, text=True, check=True)
+    assert int(done.stdout) < 100_000  # in kB

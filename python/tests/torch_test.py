@@ -146,6 +146,17 @@ def test_half_types(dtype, rounding):
     assert q.grad.dtype == dtype and q.grad.isfinite().all()
 
 
+def test_autocast_lowers_the_precision_as_pytorch_does():
+    q = torch.randn(1, 2, 4, 8, requires_grad=True)
+    with torch.autocast("cpu", torch.float16):
+        out = ours(q, q.half(), q)
+        assert out.dtype == F.scaled_dot_product_attention(q, q, q).dtype == torch.float16
+        assert ours(q.double(), q.double(), q.double()).dtype == torch.float64
+    out.float().sum().backward()
+    assert q.grad.dtype == torch.float32
+    assert torch.equal(out, ours(q.half(), q.half(), q.half()))
+
+
 def test_memory_order_of_the_query_is_kept():
     q = torch.randn(2, 7, 4, 8).transpose(1, 2)
     out = check(q, q, q)

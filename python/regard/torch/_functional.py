@@ -18,12 +18,13 @@ _causal = _ops.build_mask(_CAUSAL_TOP_LEFT, ())
 _modes = torch._C._len_torch_dispatch_stack
 _transform = torch._C._functorch.peek_interpreter_stack
 _tracing = torch._C._get_tracing_state
+_autocasts = torch._C._is_any_autocast_enabled
 
 
 def _is_watched() -> bool:
     """Whether a transform, a mode or a tracer wants to see every operator."""
     return (is_compiling() or _modes() > 0 or _transform() is not None
-            or _tracing() is not None)
+            or _tracing() is not None or _autocasts())
 
 
 def _is_plain(*tensors: Optional[Tensor]) -> bool:
@@ -141,6 +142,13 @@ def _refuse(text: str):
     raise ValueError(f"scaled_dot_product_attention: {text}")
 
 
+def _autocast(tensor):
+    """In the lower precision, as PyTorch's own attention under autocast; double stays."""
+    if tensor.dtype is torch.float64:
+        return tensor
+    return tensor.to(torch.get_autocast_dtype("cpu"))
+
+
 def _broadcast_heads(query, key, value, enable_gqa):
     """Makes q, k and v fit as PyTorch's products would: batch and heads of 1 are repeated."""
     lead = torch.broadcast_shapes(query.shape[:-3], key.shape[:-3], value.shape[:-3])
@@ -218,6 +226,8 @@ def scaled_dot_product_attention(
         _refuse("attn_mask and is_causal may not be given together")
     if not 0.0 <= dropout_p <= 1.0:
         _refuse(f"dropout_p must be in [0, 1]; it is {dropout_p}")
+    if torch.is_autocast_enabled("cpu"):
+        query, key, value = _autocast(query), _autocast(key), _autocast(value)
     shape = query.shape
     query, key, value, attn_mask = _four_dims(query, key, value, attn_mask)
     query, key, value = _broadcast_heads(query, key, value, enable_gqa)

@@ -267,7 +267,8 @@ nb::object attention_backward_door(nb::handle d_out, nb::handle q, nb::handle k,
 
 void bind_attention(nb::module_& m) {
   m.def("attention", &attention, nb::arg("q").none(), nb::arg("k").none(),
-        nb::arg("v").none(), nb::arg("options"));
+        nb::arg("v").none(), nb::arg("options"), nb::sig(docs::kAttentionSig),
+        docs::kAttention);
   m.def("attention_backward", &attention_backward_door, nb::arg("d_out").none(),
         nb::arg("q").none(), nb::arg("k").none(), nb::arg("v").none(),
         nb::arg("out").none(), nb::arg("lse").none(), nb::arg("options"),

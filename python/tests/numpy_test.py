@@ -5,6 +5,7 @@ import doctest
 import copy
 import inspect
 import pickle
+import pydoc
 import sys
 
 import support
@@ -396,11 +397,16 @@ def test_the_examples_of_the_docstrings_run(module):
     assert results.attempted > 0 and results.failed == 0
 
 
-def test_everything_public_has_a_docstring():
-    for name in regard.__all__:
-        assert inspect.getdoc(getattr(regard, name)), name
-    for name in regard.mask.__all__:
-        assert inspect.getdoc(getattr(regard.mask, name)), name
+def test_everything_public_teaches():
+    """A docstring that says more than the signature, with the true one before it."""
+    for module in (regard, regard.mask):
+        for name in module.__all__:
+            text = inspect.getdoc(getattr(module, name))
+            assert text and len(text.split()) > 6, name
+            assert "**options" not in text and "object | None" not in text, name
+    assert "softcap" in regard.attention.__doc__ and "softcap" in pydoc.render_doc(regard.attention)
+    for name in ("attention", "attention_backward", "attention_weights", "explain"):
+        assert ">>> " in getattr(regard, name).__doc__, name
 
 
 def test_importing_needs_numpy_alone():

@@ -17,6 +17,7 @@ struct SearchOptions {
   std::int64_t beam = 5;
   double length_penalty = 1;      // scores are divided by length^penalty
   std::int64_t max_length = 0;    // of an output; 0 means 2 * source + 20
+  std::int64_t limit = 1024;      // of what the model can read at all
   std::int64_t align_layer = -1;  // whose cross attention is kept; -1: none
 };
 
@@ -169,8 +170,10 @@ class BeamSearch {
   }
 
   std::int64_t max_length(std::int64_t source) const {
-    return options_.max_length > 0 ? options_.max_length
-                                   : 2 * state_.source_length(source) + 20;
+    const std::int64_t wanted = options_.max_length > 0
+                                    ? options_.max_length
+                                    : 2 * state_.source_length(source) + 20;
+    return std::min(wanted, options_.limit);
   }
 
   bool is_done(std::int64_t source) const {

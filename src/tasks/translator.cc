@@ -178,8 +178,8 @@ std::vector<std::vector<Translation>> Translator::translate(
   search.vocab = config().model.target_vocab;
   search.beam = options.beam;
   search.length_penalty = options.length_penalty;
-  // Learned positions end somewhere; the first token that is read is kBegin.
   search.max_length = options.max_length;
+  search.limit = config().model.max_length;
   if (options.align) {
     search.align_layer =
         std::max<std::int64_t>(config().model.decoder_layers - 2, 0);

@@ -202,6 +202,17 @@ TEST(BeamSearch, NeverSaysUnknownAndNeverMoreThanMaxLength) {
   }
 }
 
+TEST(BeamSearch, NeverSaysMoreThanTheModelCanRead) {
+  SearchOptions options = options_of(2, 1.0, 50);
+  options.limit = 3;
+  for (std::uint64_t seed = 1; seed <= 10; ++seed) {
+    FakeState state({seed}, 2);
+    for (const auto& results : BeamSearch<FakeState>(state, options)()) {
+      for (const Hypothesis& h : results) EXPECT_LE(h.tokens.size(), 3u);
+    }
+  }
+}
+
 TEST(BeamSearch, ASourceHasTheSameResultAloneAndBesideOthers) {
   FakeState all({9}, 6);
   const auto together = BeamSearch<FakeState>(all, options_of(2, 1.0, 0))();

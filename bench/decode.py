@@ -320,5 +320,6 @@ def judge(row, group):
     scaling = group.get("scaling")
     if scaling and row.scaling_must and scaling["median"] < row.scaling_must:
         misses.append(f"two threads {scaling['median']:.2f}x of one, a plain read {group['read_scaling']:.2f}x")
-    judged = reached is not None or (not row.from_memory and "torch" in group["ratios"]) or bool(row.scaling_must)
+    compared = not row.from_memory and "torch" in group["ratios"]
+    judged = reached is not None or compared or bool(scaling and row.scaling_must)
     return {"misses": misses, "judged": judged, "reached": reached, "aim": aimed and reached is not None}

@@ -13,6 +13,7 @@
 #include "regard/autograd/tape.h"
 #include "regard/core/error.h"
 #include "regard/core/float16.h"
+#include "regard/core/interrupt.h"
 #include "regard/core/random.h"
 #include "regard/core/threads.h"
 #include "regard/core/version.h"

@@ -22,7 +22,7 @@ MEMORY_SECONDS = 300
 class Target:
     """What is asked for: percent of peak, or a ratio to the baseline or to torch."""
 
-    kind: str  # peak, baseline, torch
+    kind: str  # peak, baseline, or the name of a peer
     must: float
     aim: float = 0.0
 
@@ -234,7 +234,7 @@ def judge(row, spec, group):
         if target.kind == "peak":
             reached = 100 * group["results"][0]["of_yardstick"]["median"]
         else:
-            name = row.baseline[0] if target.kind == "baseline" else "torch"
+            name = row.baseline[0] if target.kind == "baseline" else target.kind
             reached = group["ratios"][name]["median"] if name in group["ratios"] else None
         if reached is not None and reached < target.must:
             misses.append(f"below must ({reached:.3g} of {target.must:g})")

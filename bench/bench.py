@@ -3,7 +3,8 @@
 """The benchmarks: regard beside its peers, in one interleaved run, results checked first.
 
 Every other .py file in this folder is a benchmark: it has DESCRIPTION, add_arguments(parser),
-row_names(), quick_names() and run(context), which returns the results for report.py.
+row_names(), quick_names() and run(context), which returns the results for report.py. PEERS, where it
+has that, names whom it can be measured beside.
 """
 
 import argparse
@@ -85,9 +86,9 @@ def parse(argv, benchmark, name):
     return arguments
 
 
-def choose_peers(choice, simd):
+def choose_peers(choice, simd, usual):
     """The peers to use, and why the others are not."""
-    names = {"all": list(peers.MODULES), "none": []}.get(choice, choice.split(","))
+    names = {"all": list(usual), "none": []}.get(choice, choice.split(","))
     unknown = set(names) - set(peers.MODULES)
     if unknown:
         sys.exit(f"bench: no peer {', '.join(sorted(unknown))}; peers are {', '.join(peers.MODULES)}")
@@ -97,7 +98,7 @@ def choose_peers(choice, simd):
     return {name for name in names if name not in missing}, missing
 
 
-def make_context(arguments):
+def make_context(arguments, benchmark):
     simd = (arguments.simd or "").lower()
     machine.prepare_environment(simd)
     try:
@@ -109,7 +110,7 @@ def make_context(arguments):
     if arguments.clock == "cpu":
         library.set_clock(1)
         harness.use_cpu_clock()
-    chosen, missing = choose_peers(arguments.peers, simd)
+    chosen, missing = choose_peers(arguments.peers, simd, getattr(benchmark, "PEERS", peers.USUAL))
     return Context(
         library=library,
         arguments=arguments,
@@ -167,7 +168,7 @@ def main():
         peers.enter_venv(build_dir)
     benchmark = importlib.import_module(name)
     argv.remove(name)
-    context = make_context(parse(argv, benchmark, name))
+    context = make_context(parse(argv, benchmark, name), benchmark)
     info = {
         "machine": machine.describe(),
         "simd": context.library.simd(),

@@ -10,8 +10,14 @@ import sys
 import venv
 
 # By package name only: where they come from is pip's own setting.
-PACKAGES = ("torch==2.13.0", "numpy", "onnx", "onnxruntime")
-MODULES = {"torch": ("torch",), "onnxruntime": ("numpy", "onnx", "onnxruntime"), "openblas": ()}
+PACKAGES = ("torch==2.13.0", "numpy", "onnx", "onnxruntime", "ctranslate2")
+MODULES = {
+    "torch": ("torch",),
+    "onnxruntime": ("numpy", "onnx", "onnxruntime"),
+    "openblas": (),
+    "ctranslate2": ("numpy", "ctranslate2"),
+}
+USUAL = ("torch", "onnxruntime", "openblas")
 
 
 def venv_python(build_dir):

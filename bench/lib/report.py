@@ -31,7 +31,8 @@ def _percent(stats):
 def target_text(target):
     if not target:
         return ""
-    unit = {"peak": " %", "baseline": "x " + target.get("of", ""), "torch": "x torch", "inputs": "x inputs"}[target["kind"]]
+    kind = target["kind"]
+    unit = {"peak": " %", "baseline": "x " + target.get("of", "")}.get(kind, "x " + kind)
     text = f"must {target['must']:g}{unit}"
     return text + (f", aim {target['aim']:g}{unit}" if target.get("aim") else "")
 

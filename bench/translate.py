@@ -1,0 +1,300 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A translator at work beside CTranslate2 with the same weights, converted.
+
+Before anything is timed the translations of both are compared, sentence by sentence. Both translate
+the same file: sentences of like length share a batch, and no output is longer than MAX_LENGTH pieces.
+"""
+
+import ctypes
+import dataclasses
+import json
+import pathlib
+import statistics
+import subprocess
+import sys
+import tempfile
+
+import attention
+from attention import Row, Target
+from lib import harness, native, report
+
+DESCRIPTION = "Translating"
+PEERS = ("ctranslate2",)
+MAX_LENGTH = 100
+# Sums in another order change a translation where two pieces are equally likely.
+SAME_MUST = 0.97
+HOME = pathlib.Path(__file__).resolve().parent
+PIECES, SOURCES, TRANSLATIONS = 0, 1, 2  # of regard_bench_translator_text
+
+
+@dataclasses.dataclass(frozen=True)
+class TranslateSpec:
+    beam: int
+    batch: int
+    q_len: int = 1  # sentences are short: nothing is asked of two threads
+
+    def resolved(self):
+        return self
+
+    def flops(self):
+        """Filled in for the model and the sentences by measure_row."""
+        return self._flops
+
+    def with_flops(self, flops):
+        object.__setattr__(self, "_flops", flops)
+        return self
+
+
+ROWS = {
+    row.name: row
+    for row in (
+        Row(
+            f"beam{beam}_batch{batch}",
+            f"beam {beam}, batch {batch}",
+            TranslateSpec(beam, batch),
+            Target("ctranslate2", 1, 1.5),
+            quick=batch == 32,
+        )
+        for beam in (1, 5)
+        for batch in (1, 32)
+    )
+}
+
+
+def add_arguments(parser):
+    parser.add_argument("--model", type=pathlib.Path, default=HOME.parent / "models" / "en-zh", metavar="FOLDER")
+    parser.add_argument("--to", default="", help="language, for a model that knows both directions")
+    parser.add_argument("--input", type=pathlib.Path, default=HOME / "sentences.en", metavar="FILE")
+    parser.add_argument("--lines", type=int, default=256, help="how many of its first lines (256)")
+    parser.add_argument("--memory-child", choices=("regard", "ctranslate2"), help="for the row memory")
+
+
+def row_names():
+    return [*ROWS, "memory"]
+
+
+def quick_names():
+    return [name for name, row in ROWS.items() if row.quick]
+
+
+def declare(library):
+    text, handle, count = ctypes.c_char_p, ctypes.c_void_p, ctypes.c_int64
+    library.declare("make_translator", handle, [text, text, text])
+    library.declare("release_translator", None, [handle])
+    library.declare("translator_text", text, [handle, ctypes.c_int32])
+    library.declare("decode_pieces", text, [handle, text])
+    library.declare("translate", ctypes.c_double, [handle, count, count, count, ctypes.c_int32, count])
+
+
+class Model:
+    """The model as regard reads it, and the sentences."""
+
+    def __init__(self, library, arguments):
+        self.library = library
+        lines = arguments.input.read_text(encoding="utf-8").splitlines()[: arguments.lines]
+        self.sentences = [line for line in lines if line.strip()]
+        words = (str(arguments.model), arguments.to, "\n".join(self.sentences))
+        self.handle = library.make_translator(*(word.encode() for word in words))
+        if not self.handle:
+            raise native.NativeError(library.error())
+
+    def __del__(self):
+        if getattr(self, "handle", None):
+            self.library.release_translator(self.handle)
+
+    def text(self, what):
+        return self.library.translator_text(self.handle, what).removesuffix("\n").split("\n")
+
+    def decode(self, pieces):
+        return self.library.decode_pieces(self.handle, " ".join(pieces).encode())
+
+
+class _Worker(harness.Contestant):
+    def __init__(self, model, spec, threads):
+        self.model, self.spec, self.threads = model, spec, threads
+        self._seconds = []
+        self.same = None
+
+    @property
+    def detail(self):
+        rate = len(self.model.sentences) / statistics.median(self._seconds)
+        same = f", {self.same} of {len(self.model.sentences)} translations as regard's" if self.same is not None else ""
+        return f"{rate:,.0f} sentences/s{same}"
+
+    def run(self, calls):
+        seconds = self.work(calls)
+        self._seconds.append(seconds / calls)
+        return seconds
+
+
+class Regard(_Worker):
+    name, role = "regard", "regard"
+
+    def work(self, calls):
+        m, s = self.model, self.spec
+        return m.library.translate(m.handle, s.beam, s.batch, MAX_LENGTH, self.threads, calls)
+
+    def translations(self):
+        self.work(1)
+        return self.model.text(TRANSLATIONS)
+
+    def check(self):
+        """The peer's check compares both; alone, one batch must not change another's sentences."""
+        alone = Regard(self.model, TranslateSpec(self.spec.beam, 1), 1).translations()
+        if self.translations() != alone:
+            raise harness.WrongResult("regard: a batch changes its sentences' translations")
+
+
+class CTranslate2(_Worker):
+    name = "ctranslate2"
+
+    def __init__(self, model, spec, threads, folder):
+        import ctranslate2
+
+        super().__init__(model, spec, threads)
+        self._translator = ctranslate2.Translator(
+            str(folder), device="cpu", compute_type="float32", inter_threads=1, intra_threads=threads
+        )
+        self._sources = [line.split() for line in model.text(SOURCES)]
+        self._found = None
+
+    def work(self, calls):
+        start = harness.clock()
+        for _ in range(calls):
+            self._found = self._translator.translate_batch(
+                self._sources,
+                beam_size=self.spec.beam,
+                max_batch_size=self.spec.batch,
+                length_penalty=1,
+                max_decoding_length=MAX_LENGTH,
+                disable_unk=True,
+            )
+        return harness.clock() - start
+
+    def translations(self):
+        return [self.model.decode(found.hypotheses[0]) for found in self._found]
+
+    def check(self):
+        mine = Regard(self.model, self.spec, 1).translations()
+        self.same = sum(a == b for a, b in zip(mine, self.translations(), strict=True))
+        if self.same < SAME_MUST * len(mine):
+            raise harness.WrongResult(f"only {self.same} of {len(mine)} translations are regard's")
+
+
+def convert(model, arguments, folder):
+    from lib import ctranslate2_model
+
+    ctranslate2_model.convert(arguments.model, folder, model.text(PIECES))
+
+
+def flops_of(model, arguments, spec):
+    """Products with the weights: the encoder's once a source piece, the decoder's once a hypothesis and step."""
+    config = json.loads((arguments.model / "config.json").read_text(encoding="utf-8"))["model"]
+    d, ff = config["model_dim"], config["feed_forward_dim"]
+    read = sum(len(line.split()) + 1 for line in model.text(SOURCES))
+    Regard(model, spec, 1).work(1)
+    written = sum(len(line.split()) + 1 for line in model.text(TRANSLATIONS))
+    encoder = config["encoder_layers"] * (4 * d * d + 2 * d * ff) + config["decoder_layers"] * 2 * d * d
+    decoder = config["decoder_layers"] * (6 * d * d + 2 * d * ff) + d * config["vocab"]
+    return 2.0 * (read * encoder + written * spec.beam * decoder)
+
+
+def run(context):
+    """Measures the rows asked for; returns their results. See bench.py for the context."""
+    declare(context.library)
+    arguments = context.arguments
+    if not (arguments.model / "config.json").exists():
+        sys.exit(f"bench: no translator at {arguments.model}; --model says where one is")
+    model = Model(context.library, arguments)
+    if arguments.memory_child:
+        memory_child(context, model)
+        return None
+    results = []
+    with tempfile.TemporaryDirectory() as folder:
+        if "ctranslate2" in context.peers:
+            convert(model, arguments, folder)
+        for name in context.rows:
+            try:
+                result = (
+                    measure_memory(context) if name == "memory" else measure_row(context, model, ROWS[name], folder)
+                )
+            except (harness.WrongResult, native.NativeError) as error:
+                result = {"kind": "wrong", "row": name, "error": str(error)}
+            context.progress.clear()
+            report.print_row(result)
+            results.append(result)
+    return results
+
+
+def measure_row(context, model, row, folder):
+    spec = row.spec.with_flops(flops_of(model, context.arguments, row.spec))
+    skipped = {name: why for name, why in context.missing_peers.items() if name == "ctranslate2"}
+    contestants = []
+    for threads in context.threads:
+        contestants.append(Regard(model, spec, threads))
+        if "ctranslate2" in context.peers:
+            contestants.append(CTranslate2(model, spec, threads, folder))
+    contestants = [c for c in contestants if attention.passes(c, skipped, context.progress)]
+    lanes = harness.measure(
+        contestants,
+        context.library.peak,
+        context.seconds,
+        context.min_rounds,
+        lambda text: context.progress.show(f"{row.name}: {text}"),
+    )
+    return attention.conclude(row, context.threads, lanes, skipped)
+
+
+def measure_memory(context):
+    """Peak RSS of processes that load the model and translate the sentences once, beam 5, batch 32."""
+    arguments, variants = context.arguments, []
+    for who in ("regard", "ctranslate2"):
+        if who != "regard" and who not in context.peers:
+            continue
+        command = [sys.executable, str(HOME / "bench.py"), "translate", "--memory-child", who]
+        command += ["--build-dir", str(arguments.build_dir), "--model", str(arguments.model), "--to", arguments.to]
+        command += ["--input", str(arguments.input), "--lines", str(arguments.lines), "--threads", "1"]
+        command += ["--peers", "none" if who == "regard" else who]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        try:
+            variants.append(json.loads(done.stdout.splitlines()[-1]))
+        except (IndexError, ValueError):
+            variants.append({"options": who, "error": (done.stderr.splitlines() or ["failed"])[-1]})
+    added = [variant.get("added", 0) for variant in variants]
+    misses = [f"{v['options']}: {v['error']}" for v in variants if "error" in v]
+    if not misses and len(added) == 2 and added[0] > added[1]:
+        misses = ["more than ctranslate2"]
+    return {
+        "kind": "memory",
+        "row": "memory",
+        "title": "loading the model and translating, beam 5, batch 32; inputs: the file of the weights",
+        "target": None,
+        "skipped": {},
+        "variants": variants,
+        "verdict": {"misses": misses, "judged": True, "aim": False},
+    }
+
+
+def memory_child(context, model):
+    """The process that measure_memory starts: one run, then what it took, as JSON."""
+    arguments, who = context.arguments, context.arguments.memory_child
+    weights = (arguments.model / "model.safetensors").stat().st_size
+    with tempfile.TemporaryDirectory() as folder:
+        if who == "ctranslate2":
+            # Its files are written by another process, so that only reading them counts here.
+            program = "import sys; sys.path.insert(0, sys.argv[1]); from lib import ctranslate2_model as c;"
+            program += "c.convert(sys.argv[2], sys.argv[3], sys.stdin.read().splitlines())"
+            pieces = "\n".join(model.text(PIECES))
+            command = [sys.executable, "-c", program, str(HOME), str(arguments.model), folder]
+            subprocess.run(command, input=pieces, text=True, check=True)
+            import ctranslate2  # noqa: F401  what Python's imports take is not the translator's
+
+            before = attention.memory_now("VmRSS")
+            worker = CTranslate2(model, TranslateSpec(5, 32), 1, folder)
+        else:
+            del model
+            before = attention.memory_now("VmRSS")
+            worker = Regard(Model(context.library, arguments), TranslateSpec(5, 32), 1)
+        seconds = worker.run(1)
+    peak = attention.memory_now("VmHWM")
+    print(json.dumps({"options": who, "inputs": weights, "peak": peak, "added": peak - before, "seconds": seconds}))

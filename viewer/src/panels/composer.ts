@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+// The sentence, its translation, and what went wrong.
+import type { App, Changed } from '../app';
+import { h } from '../dom';
+import { isKey, type Key } from '../i18n';
+
+const EXAMPLES: Readonly<Record<string, readonly string[]>> = {
+  en: ['The cat sat on the mat because it was tired.', 'I have never seen the sea.', 'She gave the book to her sister.'],
+  zh: ['我喜欢在下雨天读书。', '他昨天没有来学校。', '你能告诉我车站在哪里吗？'],
+  de: ['Ein Hund läuft durch den Schnee.', 'Zwei Kinder spielen im Park.'],
+};
+const NAMES: Readonly<Record<string, string>> = { en: 'English', zh: '中文', de: 'Deutsch', fr: 'Français', es: 'Español', ja: '日本語' };
+
+function directionName(direction: string): string {
+  return direction.split('-').map((part) => NAMES[part] ?? part).join(' → ');
+}
+
+export class Composer {
+  private readonly input = h('textarea', { id: 'sentence', rows: 1, autocomplete: 'off', spellcheck: 'false' });
+  private readonly directions = h('div', { class: 'segments', role: 'group' });
+  private readonly send = h('button', { type: 'submit', class: 'primary' });
+  private readonly label = h('label', { for: 'sentence', class: 'unseen' });
+  private readonly form = h('form', { class: 'composer' }, this.label, this.input, h('div', { class: 'row' }, this.directions, this.send));
+  private readonly output = h('p', { class: 'translation', 'aria-live': 'polite' });
+  private readonly given = h('p', { class: 'given' });
+  private readonly welcome = h('div', { class: 'welcome' });
+  private readonly notice = h('div', { class: 'notice', role: 'alert', hidden: true });
+  readonly element = h('div', { class: 'sentence' }, this.form, this.given, this.notice, this.output, this.welcome);
+
+  constructor(private readonly app: App) {
+    this.form.addEventListener('submit', (event) => {
+      event.preventDefault();
+      this.submit();
+    });
+    this.input.addEventListener('keydown', (event) => {
+      // Enter while a Chinese word is being composed belongs to the input method.
+      if (event.key !== 'Enter' || event.shiftKey || event.isComposing) return;
+      event.preventDefault();
+      this.submit();
+    });
+    this.input.addEventListener('input', () => this.grow());
+    window.addEventListener('resize', () => this.grow());
+  }
+
+  focus(): void {
+    this.input.focus();
+    this.input.select();
+  }
+
+  private grow(): void {
+    this.input.style.height = 'auto';
+    this.input.style.height = `${Math.min(this.input.scrollHeight, 220)}px`;
+  }
+
+  private submit(): void {
+    void this.app.ask(this.input.value.trim(), this.app.state.direction);
+  }
+
+  update(changed: Changed): void {
+    const { app } = this;
+    const { state } = app;
+    const can = state.info?.canTranslate === true;
+    this.form.hidden = !can;
+    if (changed.has('text') && this.input.value.trim() !== state.text) this.input.value = state.text;
+    if (changed.has('info') && state.info && state.info.characters > 0) this.input.maxLength = state.info.characters;
+    if (changed.has('language') || changed.has('info') || changed.has('direction')) this.relabel();
+    this.send.textContent = app.t(state.busy && can ? 'looking' : 'look');
+    this.send.disabled = state.busy;
+    this.element.classList.toggle('busy', state.busy);
+    const target = state.trace?.target ?? '';
+    this.output.hidden = target === '';
+    if (changed.has('trace')) {
+      this.output.textContent = target;
+      this.output.lang = state.direction.split('-')[1] ?? '';
+      // The animation starts anew with each translation.
+      this.output.classList.remove('fresh');
+      void this.output.offsetWidth;
+      this.output.classList.add('fresh');
+    }
+    this.given.hidden = can || !state.trace || state.trace.source === '';
+    this.given.textContent = state.trace?.source ?? '';
+    this.showWelcome();
+    if (changed.has('error') || changed.has('language')) this.showError();
+    this.grow();
+  }
+
+  private relabel(): void {
+    const { app } = this;
+    const { info, direction } = app.state;
+    this.label.textContent = app.t('sentence');
+    this.input.placeholder = app.t('placeholder');
+    this.directions.setAttribute('aria-label', app.t('direction'));
+    this.directions.hidden = (info?.directions.length ?? 0) < 2;
+    this.directions.replaceChildren(...(info?.directions ?? []).map((one) =>
+      h('button', { type: 'button', 'aria-pressed': String(one === direction), click: () => app.set({ direction: one }) }, directionName(one))));
+  }
+
+  private showWelcome(): void {
+    const { app } = this;
+    const { trace, busy, info, direction, error } = app.state;
+    this.welcome.hidden = trace !== null || (busy && info === null) || (info === null && error !== null);
+    if (this.welcome.hidden) return;
+    if (!info?.canTranslate) {
+      this.welcome.replaceChildren(h('p', {}, app.t('nothing')));
+      return;
+    }
+    const examples = EXAMPLES[direction.split('-')[0]] ?? EXAMPLES.en;
+    this.welcome.replaceChildren(
+      h('p', {}, app.t('welcome')),
+      h('p', { class: 'label' }, app.t('tryOne')),
+      h('ul', {}, ...examples.map((text) => h('li', {}, h('button', { type: 'button', class: 'quiet', click: () => void app.ask(text, direction) }, text)))));
+  }
+
+  private showError(): void {
+    const { app } = this;
+    const { error, text, direction, info } = app.state;
+    this.notice.hidden = error === null;
+    if (!error) return;
+    let key: Key = 'error_other';
+    const wanted = `error_${error.code}`;
+    if (isKey(wanted)) key = wanted;
+    if (error.code === 'too_long' && error.limit !== undefined) key = 'error_too_long_limit';
+    const again = () => {
+      app.set({ error: null });
+      if (!info) void app.start();
+      else if (info.canTranslate && text !== '') void app.ask(text, direction);
+      else app.set({ blocks: app.state.blocks + 1 });
+    };
+    this.notice.replaceChildren(
+      h('div', {}, h('strong', {}, app.t('errorTitle')), h('p', {}, app.t(key, { limit: error.limit ?? 0 })), error.message !== '' && h('p', { class: 'detail', lang: 'en' }, error.message)),
+      h('div', { class: 'row' },
+        ['network', 'busy', 'gone', 'internal', 'other'].includes(error.code) && h('button', { type: 'button', click: again }, app.t('retry')),
+        h('button', { type: 'button', class: 'quiet', click: () => app.set({ error: null }) }, app.t('close'))));
+  }
+}

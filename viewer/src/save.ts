@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+// Pictures and numbers as files.
+import type { App } from './app';
+import { CanvasPen, SvgPen, type Pen } from './pen';
+import { keysOf, queriesOf, weightOf, type Block } from './trace';
+
+const MARGIN = 28;
+const TITLE = 30;
+const LARGEST_SIDE = 16000; // what browsers give a canvas
+
+export interface Picture {
+  width: number;
+  height: number;
+  paint: (pen: Pen) => void;
+}
+
+// Moves what is drawn, so that a title fits above it.
+function framed(pen: Pen): Pen {
+  const x0 = MARGIN;
+  const y0 = MARGIN + TITLE;
+  return {
+    rect: (x, y, ...rest) => pen.rect(x + x0, y + y0, ...rest),
+    line: (x1, y1, x2, y2, ...rest) => pen.line(x1 + x0, y1 + y0, x2 + x0, y2 + y0, ...rest),
+    curve: (x1, y1, x2, y2, ...rest) => pen.curve(x1 + x0, y1 + y0, x2 + x0, y2 + y0, ...rest),
+    text: (x, y, ...rest) => pen.text(x + x0, y + y0, ...rest),
+    image: (image, sx, sy, sw, sh, x, y, w, height) => pen.image(image, sx, sy, sw, sh, x + x0, y + y0, w, height),
+  };
+}
+
+function paintAll(app: App, pen: Pen, picture: Picture, width: number, height: number): void {
+  const { theme } = app;
+  pen.rect(0, 0, width, height, theme.paper);
+  const title = app.state.view === 'grid' ? app.state.trace!.model.name : app.placeName();
+  pen.text(MARGIN, MARGIN + 4, title, { fill: theme.soft, size: 14, bold: true });
+  picture.paint(framed(pen));
+}
+
+export function toSvg(app: App, picture: Picture): string {
+  const width = picture.width + 2 * MARGIN;
+  const height = picture.height + 2 * MARGIN + TITLE;
+  const pen = new SvgPen(width, height);
+  paintAll(app, pen, picture, width, height);
+  return pen.toString();
+}
+
+export function toPng(app: App, picture: Picture): Promise<Blob | null> {
+  const width = picture.width + 2 * MARGIN;
+  const height = picture.height + 2 * MARGIN + TITLE;
+  const scale = Math.min(2, LARGEST_SIDE / width, LARGEST_SIDE / height);
+  const canvas = document.createElement('canvas');
+  canvas.width = Math.round(width * scale);
+  canvas.height = Math.round(height * scale);
+  const context = canvas.getContext('2d')!;
+  context.scale(scale, scale);
+  paintAll(app, new CanvasPen(context), picture, width, height);
+  return new Promise((resolve) => canvas.toBlob(resolve, 'image/png'));
+}
+
+// The numbers of the head that is looked at, with its tokens.
+export function toJson(app: App, block: Block): string {
+  const { trace, section: index, layer, head } = app.state;
+  const section = app.section!;
+  const weights: number[][] = [];
+  for (let q = 0; q < block.rows; ++q) {
+    const row: number[] = [];
+    for (let k = 0; k < block.columns; ++k) row.push(Number(weightOf(block.codes[q * block.columns + k]).toFixed(6)));
+    weights.push(row);
+  }
+  return JSON.stringify({
+    format: 'regard-head', version: 1, model: trace!.model, source: trace!.source, target: trace!.target,
+    section: section.name, section_index: index, layer, head: layer === 'rollout' ? null : head,
+    statistics: layer === 'rollout' ? null : section.statistics[layer][head],
+    queries: queriesOf(trace!, section), keys: keysOf(trace!, section), weights,
+  }) + '\n';
+}
+
+export function fileName(app: App, ending: string): string {
+  const { view, layer, head } = app.state;
+  const name = app.section?.name.replace(/[^\w-]+/g, '_') || 'section';
+  if (view === 'grid' && ending !== 'json') return `regard-heads.${ending}`;
+  return layer === 'rollout' ? `regard-${name}-rollout.${ending}` : `regard-${name}-layer${layer + 1}-head${head + 1}.${ending}`;
+}
+
+export function download(name: string, content: Blob): void {
+  const url = URL.createObjectURL(content);
+  const link = document.createElement('a');
+  link.href = url;
+  link.download = name;
+  document.body.append(link);
+  link.click();
+  link.remove();
+  window.setTimeout(() => URL.revokeObjectURL(url), 10_000);
+}

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which heads are interesting.
+import type { HeadStatistics, Section } from './trace';
+
+export type Column = keyof HeadStatistics;
+export const COLUMNS: readonly Column[] = ['entropy', 'distance', 'first', 'previous', 'same'];
+
+export interface Order {
+  column: Column | 'head';
+  descending: boolean;
+}
+
+export interface HeadPlace {
+  layer: number;
+  head: number;
+}
+
+// Questions that a reader asks, each an order of the table.
+export type Question = 'sharp' | 'diffuse' | 'near' | 'far' | 'first' | 'previous' | 'same';
+export const QUESTIONS: Readonly<Record<Question, Order>> = {
+  sharp: { column: 'entropy', descending: false },
+  diffuse: { column: 'entropy', descending: true },
+  near: { column: 'distance', descending: false },
+  far: { column: 'distance', descending: true },
+  first: { column: 'first', descending: true },
+  previous: { column: 'previous', descending: true },
+  same: { column: 'same', descending: true },
+};
+
+export function hasColumn(section: Section, column: Column): boolean {
+  return section.statistics.some((row) => row.some((one) => one[column] !== null));
+}
+
+export function questionsFor(section: Section): Question[] {
+  return (Object.keys(QUESTIONS) as Question[]).filter((question) => hasColumn(section, QUESTIONS[question].column as Column));
+}
+
+export function valueOf(section: Section, place: HeadPlace, column: Column): number | null {
+  return section.statistics[place.layer][place.head][column];
+}
+
+// All heads in the order asked for; heads without a value come last, equal ones
+// in the order of layers and heads.
+export function rank(section: Section, order: Order): HeadPlace[] {
+  const places: HeadPlace[] = [];
+  for (let layer = 0; layer < section.layers; ++layer) {
+    for (let head = 0; head < section.heads; ++head) places.push({ layer, head });
+  }
+  const sign = order.descending ? -1 : 1;
+  if (order.column === 'head') return order.descending ? places.reverse() : places;
+  const column = order.column;
+  // Array.prototype.sort is stable.
+  return places.sort((a, b) => {
+    const x = valueOf(section, a, column);
+    const y = valueOf(section, b, column);
+    if (x === null || y === null) return x === y ? 0 : x === null ? 1 : -1;
+    return sign * (x - y);
+  });
+}

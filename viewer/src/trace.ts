@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+// The trace: what a model looked at for one input. See docs/viewer.md.
+
+export interface HeadStatistics {
+  entropy: number | null;
+  distance: number | null;
+  first: number | null;
+  previous: number | null;
+  same: number | null;
+}
+
+export interface Section {
+  name: string;
+  queries: number; // index into axes
+  keys: number;
+  layers: number;
+  heads: number;
+  causal: boolean;
+  thumbnails: { rows: number; columns: number; data: Uint8Array }; // [layers][heads][rows][columns]
+  statistics: HeadStatistics[][];
+  rollout: boolean;
+}
+
+export interface Axis {
+  name: string;
+  tokens: string[];
+}
+
+export interface Model {
+  name: string;
+  note: string;
+}
+
+export interface Trace {
+  id: string;
+  model: Model;
+  source: string;
+  target: string;
+  steps: number;
+  axes: Axis[];
+  sections: Section[];
+}
+
+// The weights of one head: rows x columns, row major, weight = code / 65535.
+export interface Block {
+  rows: number;
+  columns: number;
+  codes: Uint16Array;
+}
+
+// A layer's number, or the product over all layers.
+export type Layer = number | 'rollout';
+
+export class TraceError extends Error {}
+
+export function decodeBase64(text: string): Uint8Array {
+  const raw = atob(text.trim());
+  const bytes = new Uint8Array(raw.length);
+  for (let i = 0; i < raw.length; ++i) bytes[i] = raw.charCodeAt(i);
+  return bytes;
+}
+
+export function decodeBlock(bytes: Uint8Array, rows: number, columns: number): Block {
+  if (bytes.length !== 2 * rows * columns) {
+    throw new TraceError(`block: ${rows} x ${columns} weights take ${2 * rows * columns} bytes; ${bytes.length} came`);
+  }
+  const codes = new Uint16Array(rows * columns);
+  for (let i = 0; i < codes.length; ++i) codes[i] = bytes[2 * i] | (bytes[2 * i + 1] << 8);
+  return { rows, columns, codes };
+}
+
+export const weightOf = (code: number): number => code / 65535;
+
+type Json = Record<string, unknown>;
+
+function fail(rule: string): never {
+  throw new TraceError(`trace: ${rule}`);
+}
+function object(value: unknown, name: string): Json {
+  if (typeof value !== 'object' || value === null || Array.isArray(value)) fail(`${name} must be an object`);
+  return value as Json;
+}
+function list(value: unknown, name: string): unknown[] {
+  if (!Array.isArray(value)) fail(`${name} must be a list`);
+  return value as unknown[];
+}
+function text(value: unknown): string {
+  return typeof value === 'string' ? value : '';
+}
+function count(value: unknown, name: string, limit: number): number {
+  if (typeof value !== 'number' || !Number.isInteger(value) || value < 0 || value > limit) {
+    fail(`${name} must be a whole number from 0 to ${limit}`);
+  }
+  return value as number;
+}
+function figure(value: unknown): number | null {
+  return typeof value === 'number' && Number.isFinite(value) ? value : null;
+}
+
+function parseSection(value: unknown, name: string, axes: number): Section {
+  const json = object(value, name);
+  const layers = count(json.layers, `${name}.layers`, 10_000);
+  const heads = count(json.heads, `${name}.heads`, 10_000);
+  if (layers === 0 || heads === 0) fail(`${name} must have layers and heads`);
+  const small = object(json.thumbnails, `${name}.thumbnails`);
+  const rows = count(small.rows, `${name}.thumbnails.rows`, 48);
+  const columns = count(small.columns, `${name}.thumbnails.columns`, 48);
+  const data = decodeBase64(text(small.data));
+  if (data.length !== layers * heads * rows * columns) {
+    fail(`${name}.thumbnails must hold ${layers * heads * rows * columns} bytes; ${data.length} came`);
+  }
+  const given = Array.isArray(json.statistics) ? json.statistics : [];
+  const statistics: HeadStatistics[][] = [];
+  for (let layer = 0; layer < layers; ++layer) {
+    const row: HeadStatistics[] = [];
+    for (let head = 0; head < heads; ++head) {
+      const one = (given[layer]?.[head] ?? {}) as Json;
+      row.push({
+        entropy: figure(one.entropy),
+        distance: figure(one.distance),
+        first: figure(one.first),
+        previous: figure(one.previous),
+        same: figure(one.same),
+      });
+    }
+    statistics.push(row);
+  }
+  return {
+    name: text(json.name),
+    queries: count(json.queries, `${name}.queries`, axes - 1),
+    keys: count(json.keys, `${name}.keys`, axes - 1),
+    layers,
+    heads,
+    causal: json.causal === true,
+    thumbnails: { rows, columns, data },
+    statistics,
+    rollout: json.rollout === true,
+  };
+}
+
+export function parseTrace(value: unknown): Trace {
+  const json = object(value, 'header');
+  if (json.format !== 'regard-trace') fail('format must be "regard-trace"');
+  if (json.version !== 1) fail(`this page reads version 1; version ${String(json.version)} came`);
+  const axes = list(json.axes, 'axes').map((entry, i) => {
+    const axis = object(entry, `axes[${i}]`);
+    return { name: text(axis.name), tokens: list(axis.tokens, `axes[${i}].tokens`).map(text) };
+  });
+  const sections = list(json.sections, 'sections').map((entry, i) => parseSection(entry, `sections[${i}]`, axes.length));
+  if (sections.length === 0) fail('sections must not be empty');
+  const model = object(json.model ?? {}, 'model');
+  return {
+    id: text(json.id),
+    model: { name: text(model.name), note: text(model.note) },
+    source: text(json.source),
+    target: text(json.target),
+    steps: count(json.steps ?? 0, 'steps', 1_000_000),
+    axes,
+    sections,
+  };
+}
+
+export const queriesOf = (trace: Trace, section: Section): string[] => trace.axes[section.queries].tokens;
+export const keysOf = (trace: Trace, section: Section): string[] => trace.axes[section.keys].tokens;
+
+// An axis that grew token by token follows the slider of steps.
+export function isStepped(trace: Trace, axis: number): boolean {
+  const { name, tokens } = trace.axes[axis];
+  return trace.steps > 0 && name !== 'source' && tokens.length === trace.steps;
+}
+
+// How many queries and keys the chosen step shows. Step 0 means all.
+export function shownRows(trace: Trace, section: Section, step: number): number {
+  const rows = queriesOf(trace, section).length;
+  return step > 0 && isStepped(trace, section.queries) ? Math.min(step, rows) : rows;
+}
+
+// With a causal mask the last query is aligned with the last key.
+export function isVisible(section: Section, q: number, k: number, rows: number, columns: number): boolean {
+  return !section.causal || k <= q + columns - rows;
+}

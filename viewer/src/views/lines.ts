@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tokens on two sides and lines between them, for one head or several.
+import type { App, Changed } from '../app';
+import { headColor } from '../color';
+import { choose, fitCanvas, h } from '../dom';
+import { largest } from '../heat';
+import { layoutLines, type LinesLayout } from '../layout';
+import { linesOfKey, linesOfQuery, paintLines, strongestLines, type Line, type LinesPicture } from '../lines';
+import { CanvasPen, SANS, type Pen } from '../pen';
+import type { Block } from '../trace';
+import { widest, type View } from './view';
+
+const MOST_LINES = 2400;
+
+export class LinesView implements View {
+  private readonly chips = h('div', { class: 'chips heads', role: 'group' });
+  private readonly canvas = h('canvas', { role: 'img', tabindex: 0 });
+  private readonly paper = h('div', { class: 'paper' }, this.canvas);
+  private readonly scroller = h('div', { class: 'chart scroll' }, this.paper);
+  private readonly remark = h('p', { class: 'remark' });
+  readonly element = h('div', { class: 'lines-view' }, this.chips, this.scroller, this.remark);
+  private layout: LinesLayout | null = null;
+  private readonly strongest = new WeakMap<Block, { rows: number; limit: number; lines: Line[]; max: number }>();
+  private waiting = 0;
+
+  constructor(private readonly app: App) {
+    new ResizeObserver(() => this.draw()).observe(this.element);
+    this.scroller.addEventListener('scroll', () => this.redrawSoon(), { passive: true });
+    this.listenToPointer();
+  }
+
+  update(changed: Changed): void {
+    if (!this.app.state.trace) return;
+    if (['trace', 'section', 'layer', 'head', 'heads', 'theme', 'language', 'view'].some((key) => changed.has(key as never))) this.buildChips();
+    if (changed.has('trace') || changed.has('section')) this.scroller.scrollTop = 0;
+    this.draw();
+  }
+
+  private get heads(): number[] {
+    const { layer, head, heads } = this.app.state;
+    return layer === 'rollout' || heads.length === 0 ? [head] : heads;
+  }
+
+  private buildChips(): void {
+    const { app } = this;
+    const section = app.section!;
+    const { dark } = app.theme;
+    const rollout = app.state.layer === 'rollout';
+    this.chips.hidden = rollout || section.heads === 1;
+    this.chips.setAttribute('aria-label', app.t('headsShown'));
+    const chosen = this.heads;
+    const chips = Array.from({ length: section.heads }, (_, head) => {
+      const on = chosen.includes(head);
+      const chip = h('button', { type: 'button', class: 'chip', 'aria-label': app.t('headOf', { head: head + 1 }), click: () => this.toggle(head) }, String(head + 1));
+      chip.style.setProperty('--chip', headColor(head, dark));
+      choose(chip, on);
+      return chip;
+    });
+    const all = h('button', { type: 'button', class: 'chip plain', click: () => app.go({ heads: Array.from({ length: section.heads }, (_, i) => i) }) }, app.t('allHeads'));
+    const one = h('button', { type: 'button', class: 'chip plain', click: () => app.go({ heads: [] }) }, app.t('oneHead'));
+    this.chips.replaceChildren(h('span', { class: 'label' }, app.t('headsShown')), ...chips, all, one);
+  }
+
+  private toggle(head: number): void {
+    const { app } = this;
+    const now = this.heads;
+    const next = now.includes(head) ? now.filter((one) => one !== head) : [...now, head].sort((a, b) => a - b);
+    if (next.length === 0) return;
+    app.go({ heads: next.length > 1 ? next : [], head: next.includes(app.state.head) ? app.state.head : next[0] });
+  }
+
+  private focus(): LinesPicture['focus'] {
+    const { focus } = this.app.state;
+    if (!focus) return null;
+    if (focus.q !== null) return { side: 'query', index: focus.q };
+    return focus.k === null ? null : { side: 'key', index: focus.k };
+  }
+
+  private compose(focus: LinesPicture['focus']): LinesPicture {
+    const { app } = this;
+    const section = app.section!;
+    const { dark } = app.theme;
+    const shown = app.rowsShown;
+    const limit = Math.floor(MOST_LINES / this.heads.length);
+    const heads: LinesPicture['heads'] = [];
+    for (const head of this.heads) {
+      const block = app.block(app.state.layer, head);
+      if (!block) continue;
+      let held = this.strongest.get(block);
+      if (!held || held.rows !== shown || held.limit !== limit) {
+        held = { rows: shown, limit, lines: strongestLines(block, shown, limit), max: largest(block.codes) / 65535 };
+        this.strongest.set(block, held);
+      }
+      let lines = held.lines;
+      if (focus?.side === 'query') lines = focus.index < shown ? linesOfQuery(block, focus.index) : [];
+      if (focus?.side === 'key') lines = linesOfKey(block, focus.index, shown);
+      heads.push({ color: headColor(head, dark), block, lines, max: held.max });
+    }
+    return { queries: app.axis(section.queries), keys: app.axis(section.keys), shown, focus, heads, curve: app.state.curve };
+  }
+
+  private measureLayout(width: number): LinesLayout {
+    const { app } = this;
+    const section = app.section!;
+    const { rows, columns } = app.matrix;
+    const size = Math.max(rows, columns) <= 24 ? 15 : 13;
+    return layoutLines(rows, columns, width, widest(app.axis(section.queries), size, SANS), widest(app.axis(section.keys), size, SANS));
+  }
+
+  private lastSize = '';
+  private draw(): void {
+    const { app } = this;
+    const width = this.scroller.clientWidth;
+    if (!app.state.trace || !app.section || width === 0 || app.state.view !== 'lines') return;
+    const size = `${width}/${app.state.section}/${app.matrix.rows}/${app.matrix.columns}/${app.state.trace.id}/${window.innerHeight}`;
+    if (!this.layout || size !== this.lastSize) {
+      this.lastSize = size;
+      this.layout = this.measureLayout(width);
+      this.paper.style.height = `${this.layout.height}px`;
+      this.scroller.style.maxHeight = `${Math.max(320, window.innerHeight * 0.75)}px`;
+    }
+    const height = Math.min(this.layout.height, this.scroller.clientHeight);
+    const picture = this.compose(this.focus());
+    const context = fitCanvas(this.canvas, width, height);
+    paintLines(new CanvasPen(context), picture, this.layout, app.theme, this.scroller.scrollTop, height);
+    const { rows, columns } = app.matrix;
+    this.canvas.setAttribute('aria-label', app.t('linesLabel', { place: app.placeName(), rows, columns }));
+    const many = picture.heads.some((head) => head.lines.length >= Math.floor(MOST_LINES / this.heads.length) - 1);
+    this.remark.textContent = !picture.focus && many ? app.t('strongestShown', { count: MOST_LINES }) : '';
+  }
+
+  private redrawSoon(): void {
+    if (this.waiting) return;
+    this.waiting = requestAnimationFrame(() => {
+      this.waiting = 0;
+      this.draw();
+    });
+  }
+
+  private tokenAt(event: MouseEvent): LinesPicture['focus'] {
+    if (!this.layout) return null;
+    const box = this.canvas.getBoundingClientRect();
+    const x = event.clientX - box.left;
+    const y = event.clientY - box.top + this.scroller.scrollTop;
+    const { leftX, rightX, row, leftOffset, rightOffset } = this.layout;
+    const { rows, columns } = this.app.matrix;
+    if (x <= leftX + 10) {
+      const q = Math.floor((y - leftOffset) / row);
+      return q >= 0 && q < rows ? { side: 'query', index: q } : null;
+    }
+    if (x >= rightX - 10) {
+      const k = Math.floor((y - rightOffset) / row);
+      return k >= 0 && k < columns ? { side: 'key', index: k } : null;
+    }
+    return null;
+  }
+
+  private listenToPointer(): void {
+    const { app, canvas } = this;
+    const toFocus = (at: LinesPicture['focus']) => at && (at.side === 'query' ? { q: at.index, k: null } : { q: null, k: at.index });
+    canvas.addEventListener('pointermove', (event) => {
+      if (app.state.pinned) return;
+      const at = toFocus(this.tokenAt(event));
+      const { focus } = app.state;
+      if (at?.q !== focus?.q || at?.k !== focus?.k) app.set({ focus: at });
+    });
+    canvas.addEventListener('pointerleave', () => {
+      if (!app.state.pinned) app.set({ focus: null });
+    });
+    canvas.addEventListener('click', (event) => {
+      const at = toFocus(this.tokenAt(event));
+      const { focus, pinned } = app.state;
+      const same = pinned && at && focus && at.q === focus.q && at.k === focus.k;
+      app.set({ focus: same ? null : at, pinned: !same && at !== null });
+    });
+  }
+
+  // The keyboard walks down the queries.
+  walk(by: number): void {
+    const { app } = this;
+    const { rows } = app.matrix;
+    const q = Math.min(Math.max((app.state.focus?.q ?? (by > 0 ? -1 : rows)) + by, 0), rows - 1);
+    const y = (this.layout?.leftOffset ?? 0) + q * (this.layout?.row ?? 0);
+    if (y < this.scroller.scrollTop || y > this.scroller.scrollTop + this.scroller.clientHeight - 30) this.scroller.scrollTop = y - this.scroller.clientHeight / 2;
+    app.set({ focus: { q, k: null }, pinned: true });
+  }
+
+  picture(): { width: number; height: number; paint: (pen: Pen) => void } | null {
+    const picture = this.compose(this.app.state.pinned ? this.focus() : null);
+    if (picture.heads.length < this.heads.length) return null;
+    const width = 760;
+    const layout = this.measureLayout(width);
+    return { width, height: layout.height, paint: (pen) => paintLines(pen, picture, layout, this.app.theme, 0, layout.height) };
+  }
+}

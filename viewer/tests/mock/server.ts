@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+// A stand-in for `regard view`: the same addresses, traces made by formula.
+import { readFileSync } from 'node:fs';
+import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { fileURLToPath } from 'node:url';
+import { synthesize, tokenize, translate, type Synthetic } from './synthetic';
+
+export interface Options {
+  page?: string;
+  canTranslate?: boolean;
+  trace?: Synthetic; // as if given on the command line
+}
+
+export interface Mock {
+  url: string;
+  log: string[]; // "POST /api/trace", ...
+  forget(): void; // lets go of every trace
+  close(): Promise<void>;
+}
+
+export const PAGE = fileURLToPath(new URL('../../page/index.html', import.meta.url));
+const LIMIT = 60;
+
+function long(tokens: number, layers: number, heads: number): Synthetic {
+  const words = Array.from({ length: tokens }, (_, i) => `▁word${i}`);
+  return synthesize('long', 'a long text', '', words, [], { layers, heads });
+}
+
+export async function startMock(options: Options = {}): Promise<Mock> {
+  const page = readFileSync(options.page ?? PAGE, 'utf8');
+  const policy = /http-equiv="Content-Security-Policy" content="([^"]*)"/.exec(page)![1];
+  const traces = new Map<string, Synthetic>();
+  const log: string[] = [];
+  let made = 0;
+  if (options.trace) traces.set(options.trace.header.id, options.trace);
+
+  const refuse = (response: ServerResponse, status: number, error: Record<string, unknown>) => {
+    response.writeHead(status, { 'Content-Type': 'application/json' });
+    response.end(JSON.stringify({ error }));
+  };
+  const json = (response: ServerResponse, value: unknown) => {
+    response.writeHead(200, { 'Content-Type': 'application/json; charset=utf-8' });
+    response.end(JSON.stringify(value));
+  };
+
+  const trace = (body: string, response: ServerResponse) => {
+    const { text = '', direction } = JSON.parse(body) as { text?: string; direction?: string };
+    if (text.trim() === '') return refuse(response, 400, { code: 'empty', message: 'the text is empty' });
+    if (text === 'be busy') return refuse(response, 503, { code: 'busy', message: 'too many requests' });
+    if (text === 'break') return refuse(response, 500, { code: 'strange', message: 'something <b>unheard</b> of' });
+    if (direction !== 'en-zh' && direction !== 'zh-en') return refuse(response, 400, { code: 'bad_direction', message: 'directions: en-zh, zh-en' });
+    const source = tokenize(text);
+    if (source.length > LIMIT) return refuse(response, 413, { code: 'too_long', message: `at most ${LIMIT} tokens`, limit: LIMIT });
+    const target = translate(text);
+    const id = `t${++made}`;
+    const built = synthesize(id, text, target.text, source, target.tokens, { layers: 4, heads: 4 });
+    traces.set(id, built);
+    return json(response, built.header);
+  };
+
+  const weights = (query: URLSearchParams, response: ServerResponse) => {
+    const held = traces.get(query.get('trace') ?? '');
+    if (!held) return refuse(response, 404, { code: 'gone', message: 'no such trace' });
+    const layer = query.get('layer') === 'rollout' ? 'rollout' : Number(query.get('layer'));
+    const codes = held.block(Number(query.get('section')), layer, Number(query.get('head') ?? 0));
+    response.writeHead(200, { 'Content-Type': 'application/octet-stream' });
+    return response.end(Buffer.from(codes.buffer, codes.byteOffset, codes.byteLength));
+  };
+
+  const answer = (request: IncomingMessage, response: ServerResponse, body: string) => {
+    const url = new URL(request.url ?? '/', 'http://localhost');
+    log.push(`${request.method} ${url.pathname}`);
+    if (url.pathname === '/') {
+      response.writeHead(200, { 'Content-Type': 'text/html; charset=utf-8', 'Content-Security-Policy': `${policy}; frame-ancestors 'none'` });
+      return response.end(page);
+    }
+    if (url.pathname === '/api/info') {
+      const can = options.canTranslate ?? !options.trace;
+      return json(response, {
+        model: { name: 'mock', note: 'made by formula, for tests' }, directions: can ? ['en-zh', 'zh-en'] : [], can_translate: can,
+        trace: options.trace && traces.has(options.trace.header.id) ? options.trace.header : null, limits: { characters: 2000, tokens: LIMIT }, version: 'mock',
+      });
+    }
+    if (url.pathname === '/api/trace' && request.method === 'POST') return trace(body, response);
+    if (url.pathname === '/api/weights') return weights(url.searchParams, response);
+    return refuse(response, 404, { code: 'not_found', message: 'no such address' });
+  };
+
+  const server: Server = createServer((request, response) => {
+    const parts: Buffer[] = [];
+    request.on('data', (part: Buffer) => parts.push(part));
+    request.on('end', () => answer(request, response, Buffer.concat(parts).toString('utf8')));
+  });
+  await new Promise<void>((done) => server.listen(0, '127.0.0.1', done));
+  return {
+    url: `http://127.0.0.1:${(server.address() as AddressInfo).port}/`,
+    log,
+    forget: () => traces.clear(),
+    close: () => new Promise((done) => {
+      server.closeAllConnections();
+      server.close(() => done());
+    }),
+  };
+}
+
+export { long as longTrace };

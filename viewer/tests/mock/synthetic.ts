@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+// Traces made by formula, in the format that the server sends. They look like
+// attention (heads on the previous, the same, the first token, alignments), and
+// each number can be computed again by a test.
+
+export interface Shape {
+  layers: number;
+  heads: number;
+}
+
+export interface Synthetic {
+  header: Record<string, any>;
+  block(section: number, layer: number | 'rollout', head: number): Uint16Array;
+}
+
+function noise(...at: number[]): number {
+  let x = 2166136261;
+  for (const part of at) x = Math.imul(x ^ (part + 0x9e3779b9), 16777619);
+  x ^= x >>> 15;
+  x = Math.imul(x, 2246822519);
+  x ^= x >>> 13;
+  return (x >>> 0) / 4294967296;
+}
+
+// One row of weights that adds up to 1 over the keys it sees.
+export function row(section: number, layer: number, head: number, q: number, rows: number, columns: number, causal: boolean): Float64Array {
+  const seen = causal ? q + 1 : columns;
+  const weights = new Float64Array(columns);
+  const kind = (head + layer) % 5;
+  const at = section === 2 ? Math.round((q * (columns - 1)) / Math.max(1, rows - 1)) : q;
+  let sum = 0;
+  for (let k = 0; k < seen; ++k) {
+    const far = Math.abs(k - at);
+    let score = noise(section, layer, head, q, k) * 1.6;
+    if (kind === 0) score += far === 0 ? 4.5 : far === 1 ? 1.5 : 0;
+    if (kind === 1) score += k === at - 1 ? 5 : 0;
+    if (kind === 2) score += k === 0 ? 4 : 0;
+    if (kind === 3) score += 3 * Math.exp(-far / (3 + layer));
+    if (kind === 4 && noise(section, layer, head, k) > 0.8) score += 3.2;
+    weights[k] = Math.exp(score);
+    sum += weights[k];
+  }
+  for (let k = 0; k < seen; ++k) weights[k] /= sum;
+  return weights;
+}
+
+function statistics(matrix: Float64Array, rows: number, columns: number, self: boolean): Record<string, number | null> {
+  let entropy = 0, distance = 0, first = 0, previous = 0, same = 0;
+  for (let q = 0; q < rows; ++q) {
+    for (let k = 0; k < columns; ++k) {
+      const w = matrix[q * columns + k];
+      if (w > 0) entropy -= w * Math.log(w);
+      distance += w * Math.abs(q - k);
+      if (k === 0) first += w;
+      if (k === q - 1) previous += w;
+      if (k === q) same += w;
+    }
+  }
+  return {
+    entropy: entropy / rows, distance: self ? distance / rows : null, first: first / rows,
+    previous: self ? previous / rows : null, same: self ? same / rows : null,
+  };
+}
+
+function thumbnail(matrix: Float64Array, rows: number, columns: number, r: number, c: number): Uint8Array {
+  const small = new Uint8Array(r * c);
+  for (let q = 0; q < rows; ++q) {
+    for (let k = 0; k < columns; ++k) {
+      const at = Math.floor((q * r) / rows) * c + Math.floor((k * c) / columns);
+      small[at] = Math.max(small[at], Math.round(255 * matrix[q * columns + k]));
+    }
+  }
+  return small;
+}
+
+export const toCodes = (matrix: ArrayLike<number>): Uint16Array => Uint16Array.from(matrix as number[], (w) => Math.round(w * 65535));
+
+export function synthesize(id: string, source: string, target: string, sourceTokens: string[], targetTokens: string[], shape: Shape): Synthetic {
+  const axes = [{ name: 'source', tokens: sourceTokens }, { name: 'target', tokens: targetTokens }];
+  const plan = targetTokens.length === 0
+    ? [{ name: 'encoder', queries: 0, keys: 0, causal: false }]
+    : [{ name: 'encoder', queries: 0, keys: 0, causal: false }, { name: 'decoder', queries: 1, keys: 1, causal: true }, { name: 'cross', queries: 1, keys: 0, causal: false }];
+  const { layers, heads } = shape;
+  const matrix = (section: number, layer: number, head: number): Float64Array => {
+    const rows = axes[plan[section].queries].tokens.length;
+    const columns = axes[plan[section].keys].tokens.length;
+    const all = new Float64Array(rows * columns);
+    for (let q = 0; q < rows; ++q) all.set(row(section, layer, head, q, rows, columns, plan[section].causal), q * columns);
+    return all;
+  };
+  const sections = plan.map((one, index) => {
+    const rows = axes[one.queries].tokens.length;
+    const columns = axes[one.keys].tokens.length;
+    const r = Math.min(48, rows);
+    const c = Math.min(48, columns);
+    const data = new Uint8Array(layers * heads * r * c);
+    const table: Record<string, number | null>[][] = [];
+    for (let layer = 0; layer < layers; ++layer) {
+      table.push([]);
+      for (let head = 0; head < heads; ++head) {
+        const all = matrix(index, layer, head);
+        data.set(thumbnail(all, rows, columns, r, c), (layer * heads + head) * r * c);
+        table[layer].push(statistics(all, rows, columns, one.name !== 'cross'));
+      }
+    }
+    return { ...one, layers, heads, thumbnails: { rows: r, columns: c, data: Buffer.from(data).toString('base64') }, statistics: table, rollout: one.name !== 'cross' };
+  });
+  const rollout = (section: number): Float64Array => {
+    const n = axes[plan[section].queries].tokens.length;
+    let product: Float64Array | null = null;
+    for (let layer = 0; layer < layers; ++layer) {
+      const mean = new Float64Array(n * n);
+      for (let head = 0; head < heads; ++head) matrix(section, layer, head).forEach((w, i) => (mean[i] += w / heads));
+      for (let i = 0; i < mean.length; ++i) mean[i] = (mean[i] + (i % (n + 1) === 0 ? 1 : 0)) / 2;
+      if (!product) {
+        product = mean;
+        continue;
+      }
+      const next = new Float64Array(n * n);
+      for (let i = 0; i < n; ++i) for (let j = 0; j < n; ++j) for (let k = 0; k < n; ++k) next[i * n + k] += mean[i * n + j] * product[j * n + k];
+      product = next;
+    }
+    return product!;
+  };
+  return {
+    header: { format: 'regard-trace', version: 1, id, model: { name: 'mock', note: 'made by formula, for tests' }, source, target, steps: targetTokens.length, axes: targetTokens.length ? axes : [axes[0]], sections },
+    block: (section, layer, head) => toCodes(layer === 'rollout' ? rollout(section) : matrix(section, layer, head)),
+  };
+}
+
+const KNOWN: Readonly<Record<string, [string[], string]>> = {
+  'The cat sat on the mat because it was tired.': [['<s>', '▁那只', '猫', '坐', '在', '垫子', '上', '，', '因为', '它', '累', '了', '。'], '那只猫坐在垫子上，因为它累了。'],
+  '我喜欢在下雨天读书。': [['<s>', '▁I', '▁like', '▁reading', '▁on', '▁rain', 'y', '▁days', '.'], 'I like reading on rainy days.'],
+};
+
+export function tokenize(text: string): string[] {
+  const tokens: string[] = [];
+  for (const part of text.match(/[\u4e00-\u9fff]|[A-Za-z']+|\d+|\S/g) ?? []) {
+    if (/^[A-Za-z']+$/.test(part) && part.length > 7) tokens.push('▁' + part.slice(0, 5), part.slice(5));
+    else tokens.push(/^[A-Za-z0-9']+$/.test(part) ? '▁' + part : part);
+  }
+  return [...tokens, '</s>'];
+}
+
+export function translate(text: string): { tokens: string[]; text: string } {
+  const known = KNOWN[text];
+  if (known) return { tokens: known[0], text: known[1] };
+  const tokens = tokenize(text).slice(0, -1).reverse();
+  return { tokens: ['<s>', ...tokens], text: tokens.join('').replace(/▁/g, ' ').trim() };
+}
+
+// The one page, with a trace inside, as `regard view --export` writes it.
+export function exported(page: string, trace: Synthetic): string {
+  const header = JSON.stringify({ ...trace.header, id: '' }).replace(/<\//g, '<\\/');
+  const parts = [`<script type="application/json" id="regard-trace">${header}</script>`];
+  const base64 = (codes: Uint16Array) => Buffer.from(codes.buffer, codes.byteOffset, codes.byteLength).toString('base64');
+  (trace.header.sections as { layers: number; heads: number; rollout: boolean }[]).forEach((section, s) => {
+    for (let layer = 0; layer < section.layers; ++layer) {
+      for (let head = 0; head < section.heads; ++head) parts.push(`<script type="text/plain" id="regard-block-${s}-${layer}-${head}">${base64(trace.block(s, layer, head))}</script>`);
+    }
+    if (section.rollout) parts.push(`<script type="text/plain" id="regard-block-${s}-rollout">${base64(trace.block(s, 'rollout', 0))}</script>`);
+  });
+  return page.replace('<!--regard-trace-->', () => parts.join('\n'));
+}

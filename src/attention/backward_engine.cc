@@ -31,12 +31,15 @@ struct HeadIndex {
 template <typename T>
 class HeadWork {
  public:
-  HeadWork(const BackwardProblem<T>& problem, const EntryMasks<T>& masks)
-      : b_(problem), p_(problem.forward), masks_(masks) {}
+  HeadWork(const BackwardProblem<T>& problem, const EntryMasks<T>& masks,
+           std::int64_t key_run)
+      : b_(problem), p_(problem.forward), masks_(masks) {
+    head_.key_run = key_run;
+  }
 
   // Bytes for a head with so many rows.
   std::size_t bytes(std::int64_t rows) const {
-    HeadWork measured(b_, masks_);
+    HeadWork measured(b_, masks_, head_.key_run);
     return measured.lay_out(nullptr, rows);
   }
 
@@ -67,8 +70,8 @@ class HeadWork {
   std::int64_t groups() const {
     return (head_.row_count + kGroupRows - 1) / kGroupRows;
   }
-  std::int64_t key_blocks() const {
-    return (head_.kv_len + kKeyBlock - 1) / kKeyBlock;
+  std::int64_t key_runs() const {
+    return (head_.kv_len + head_.key_run - 1) / head_.key_run;
   }
 
   // Pass 1, a group of rows.
@@ -78,24 +81,24 @@ class HeadWork {
     kernels::backward_prepare(head_, group);
   }
 
-  // Pass 2, a block of keys. Waits for the block before it, row group by row
+  // Pass 2, a run of keys. Waits for the run before it, row group by row
   // group; that one has started earlier, so the wait ends.
-  void run_keys(std::int64_t key_block, float* scratch) {
+  void run_keys(std::int64_t run, float* scratch) {
     const auto begin_turn = [&](std::int64_t group) {
-      for (int spin = 0;
-           turns_[group].load(std::memory_order_acquire) != key_block; ++spin) {
+      for (int spin = 0; turns_[group].load(std::memory_order_acquire) != run;
+           ++spin) {
         if (spin > 1000) std::this_thread::yield();
       }
     };
     const auto end_turn = [&](std::int64_t group) {
-      turns_[group].store(key_block + 1, std::memory_order_release);
+      turns_[group].store(run + 1, std::memory_order_release);
     };
     const FunctionRef<void(std::int64_t)> begin_ref(begin_turn);
     const FunctionRef<void(std::int64_t)> end_ref(end_turn);
     BackwardHead head = head_;
     head.begin_turn = &begin_ref;
     head.end_turn = &end_ref;
-    kernels::backward_keys(head, key_block, scratch);
+    kernels::backward_keys(head, run, scratch);
   }
 
   // Pass 3, a group of rows.
@@ -187,9 +190,8 @@ class HeadWork {
             mask.dense()[part].visible_when};
       }
     }
-    // The first block of keys that the group sees is the first to have its
-    // turn.
-    new (turns_ + group) std::atomic<std::int64_t>(begin / kKeyBlock);
+    // The first run of keys that the group sees is the first to have its turn.
+    new (turns_ + group) std::atomic<std::int64_t>(begin / head_.key_run);
   }
 
   const BackwardProblem<T>& b_;
@@ -217,16 +219,18 @@ template <typename T>
 void run_by_heads(const BackwardProblem<T>& b, const EntryMasks<T>& masks,
                   Threads threads, HeadSums& sums) {
   const Problem<T>& p = b.forward;
-  const std::size_t floats = kernels::backward_scratch_floats(p.d_k, p.d_v);
+  const std::int64_t run = kernels::backward_key_run(p.d_k, p.d_v);
+  const std::size_t floats =
+      kernels::backward_scratch_floats(run, p.d_k, p.d_v);
   parallel_for(threads, p.entries * p.kv_heads, [&](std::int64_t task) {
-    HeadWork<T> work(b, masks);
+    HeadWork<T> work(b, masks, run);
     const HeadIndex at{task / p.kv_heads, task % p.kv_heads};
     const std::size_t bytes = work.bytes(p.entry(at.index).q_len * p.group);
     std::byte* const memory = thread_scratch(bytes + floats * sizeof(float));
     work.begin(at, memory);
     auto* const scratch = reinterpret_cast<float*>(memory + bytes);
     for (std::int64_t g = 0; g < work.groups(); ++g) work.prepare(g);
-    for (std::int64_t k = 0; k < work.key_blocks(); ++k) {
+    for (std::int64_t k = 0; k < work.key_runs(); ++k) {
       work.run_keys(k, scratch);
     }
     for (std::int64_t g = 0; g < work.groups(); ++g) work.finish(g);
@@ -240,15 +244,21 @@ template <typename T>
 void run_by_keys(const BackwardProblem<T>& b, const EntryMasks<T>& masks,
                  Threads threads, HeadSums& sums) {
   const Problem<T>& p = b.forward;
-  const std::size_t floats = kernels::backward_scratch_floats(p.d_k, p.d_v);
   for (std::int64_t i = 0; i < p.entries * p.kv_heads; ++i) {
-    HeadWork<T> work(b, masks);
     const HeadIndex at{i / p.kv_heads, i % p.kv_heads};
+    // Short enough that every thread has some.
+    const std::int64_t share =
+        p.entry(at.index).kv_len / (4 * threads.count) / kKeyBlock * kKeyBlock;
+    const std::int64_t run = std::clamp<std::int64_t>(
+        share, kKeyBlock, kernels::backward_key_run(p.d_k, p.d_v));
+    const std::size_t floats =
+        kernels::backward_scratch_floats(run, p.d_k, p.d_v);
+    HeadWork<T> work(b, masks, run);
     work.begin(at, thread_scratch(work.bytes(p.entry(at.index).q_len * p.group),
                                   Scratch::kCall));
     parallel_for(threads, work.groups(),
                  [&](std::int64_t g) { work.prepare(g); });
-    parallel_for(threads, work.key_blocks(), [&](std::int64_t k) {
+    parallel_for(threads, work.key_runs(), [&](std::int64_t k) {
       work.run_keys(
           k, reinterpret_cast<float*>(thread_scratch(floats * sizeof(float))));
     });

@@ -61,18 +61,19 @@ HWY_INLINE bool all_zero(const float* x, std::int64_t n) {
   return true;
 }
 
-// Scratch of one block of keys, after the ScoreBlock's own.
+// Scratch of one run of keys, after the ScoreBlock's own.
 struct BackwardScratch {
   std::int64_t k_columns, v_columns;
-  float* keys;      // [kKeyBlock][k_columns]
-  float* values;    // [kKeyBlock][v_columns]
-  float* d_keys;    // [kKeyBlock][k_columns]
-  float* d_values;  // [kKeyBlock][v_columns]
+  float* keys;      // [key_run][k_columns]
+  float* values;    // [key_run][v_columns]
+  float* d_keys;    // [key_run][k_columns]
+  float* d_values;  // [key_run][v_columns]
   float* d_scores;  // [kKeyBlock][kGroupRows]
-  float* norms;     // [kKeyBlock], 1 / |k| for cosine scores
+  float* norms;     // [key_run], 1 / |k| for cosine scores
   float* rest;      // for the ScoreBlock
 
-  HWY_INLINE BackwardScratch(float* base, std::int64_t d_k, std::int64_t d_v)
+  HWY_INLINE BackwardScratch(float* base, std::int64_t key_run,
+                             std::int64_t d_k, std::int64_t d_v)
       : k_columns(AttentionScratch::padded(d_k)),
         v_columns(AttentionScratch::padded(d_v)) {
     const auto take = [&](std::int64_t floats) {
@@ -80,12 +81,12 @@ struct BackwardScratch {
       base += AttentionScratch::padded(floats);
       return at;
     };
-    keys = take(kKeyBlock * k_columns);
-    values = take(kKeyBlock * v_columns);
-    d_keys = take(kKeyBlock * k_columns);
-    d_values = take(kKeyBlock * v_columns);
+    keys = take(key_run * k_columns);
+    values = take(key_run * v_columns);
+    d_keys = take(key_run * k_columns);
+    d_values = take(key_run * v_columns);
     d_scores = take(kKeyBlock * kGroupRows);
-    norms = take(kKeyBlock);
+    norms = take(key_run);
     rest = base;
   }
 };
@@ -227,14 +228,15 @@ class PrepareGroup {
 
 // ---- pass 2 ----
 
-class KeyBlockPass {
+class KeyRunPass {
  public:
-  HWY_INLINE KeyBlockPass(const BackwardHead& head, std::int64_t key_block,
-                          float* scratch)
+  HWY_INLINE KeyRunPass(const BackwardHead& head, std::int64_t run,
+                        float* scratch)
       : head_(head),
-        memory_(scratch, head.block.keys.d_k, head.block.keys.d_v),
-        begin_(key_block * kKeyBlock),
-        end_(std::min(begin_ + kKeyBlock, head.kv_len)) {}
+        memory_(scratch, head.key_run, head.block.keys.d_k,
+                head.block.keys.d_v),
+        begin_(run * head.key_run),
+        end_(std::min(begin_ + head.key_run, head.kv_len)) {}
 
   template <typename T>
   HWY_INLINE void run() {
@@ -297,30 +299,40 @@ class KeyBlockPass {
     ScoreBlock scores(block, head_.queries + g * kGroupRows * keys.d_k);
     const std::int64_t first = g * kGroupRows;
     if (scores.end() <= begin_ || scores.begin() >= end_) return;
-    scores.borrow_keys(begin_, end_, memory_.keys, memory_.k_columns);
-    if (scores.compute(0)) {
-      const std::int64_t skip = scores.first_key() - begin_;
-      scores.multiply(head_.d_outs + first * keys.d_v,
-                      memory_.values + skip * memory_.v_columns,
-                      memory_.v_columns, keys.d_v, memory_.d_scores);
-      differentiate(scores, g);
-      careful_ = !finite_ || !head_.finite[g];
-      // dv = P^T d_out, dk = dS^T q
-      if (head_.d_v != nullptr) {
-        add_to_keys(scores, scores.scores(),
-                    head_.d_out_rows + first * memory_.v_columns,
-                    memory_.v_columns,
-                    memory_.d_values + skip * memory_.v_columns);
-      }
-      add_to_keys(scores, memory_.d_scores,
-                  head_.query_rows + first * memory_.k_columns,
-                  memory_.k_columns, memory_.d_keys + skip * memory_.k_columns);
-      (*head_.begin_turn)(g);
-      add_to_rows(scores, g, skip);
-    } else {
-      (*head_.begin_turn)(g);
+    careful_ = !finite_ || !head_.finite[g];
+    bool has_turn = false;
+    for (std::int64_t key = begin_; key < end_; key += kKeyBlock) {
+      const std::int64_t skip = key - begin_;
+      scores.borrow_keys(key, std::min(key + kKeyBlock, end_),
+                         memory_.keys + skip * memory_.k_columns,
+                         memory_.k_columns);
+      if (!scores.compute(0)) continue;
+      add_to_keys(scores, g);
+      if (!has_turn) (*head_.begin_turn)(g);
+      has_turn = true;
+      add_to_rows(scores, g);
     }
+    if (!has_turn) (*head_.begin_turn)(g);
     (*head_.end_turn)(g);
+  }
+
+  // dv += P^T d_out, dk += dS^T q; leaves dS in d_scores.
+  HWY_INLINE void add_to_keys(ScoreBlock& scores, std::int64_t g) {
+    const AttentionKeys& keys = head_.block.keys;
+    const std::int64_t first = g * kGroupRows;
+    const std::int64_t skip = scores.first_key() - begin_;
+    scores.multiply(head_.d_outs + first * keys.d_v,
+                    memory_.values + skip * memory_.v_columns,
+                    memory_.v_columns, keys.d_v, memory_.d_scores);
+    differentiate(scores, g);
+    if (head_.d_v != nullptr) {
+      add_weighted_rows(
+          scores, scores.scores(), head_.d_out_rows + first * memory_.v_columns,
+          memory_.v_columns, memory_.d_values + skip * memory_.v_columns);
+    }
+    add_weighted_rows(
+        scores, memory_.d_scores, head_.query_rows + first * memory_.k_columns,
+        memory_.k_columns, memory_.d_keys + skip * memory_.k_columns);
   }
 
   // scores -> P, as the values were weighted; d_scores: dP -> dS. With a
@@ -378,9 +390,9 @@ class KeyBlockPass {
 
   // out[key][column] += sum over rows of weights[key][row] *
   // values[row][column]
-  HWY_INLINE void add_to_keys(const ScoreBlock& scores, const float* weights,
-                              const float* values, std::int64_t columns,
-                              float* out) {
+  HWY_INLINE void add_weighted_rows(const ScoreBlock& scores,
+                                    const float* weights, const float* values,
+                                    std::int64_t columns, float* out) {
     constexpr std::int64_t kTileWidth = kTileColumns * kVecLanes;
     for (std::int64_t c = 0; c < columns; c += kTileWidth) {
       const auto vecs =
@@ -403,8 +415,7 @@ class KeyBlockPass {
   }
 
   // dq += dS k, and what else is summed a row.
-  HWY_INLINE void add_to_rows(const ScoreBlock& scores, std::int64_t g,
-                              std::int64_t skip) {
+  HWY_INLINE void add_to_rows(const ScoreBlock& scores, std::int64_t g) {
     constexpr std::int64_t kTileWidth = kTileColumns * kVecLanes;
     const int rows = scores.row_count();
     const std::int64_t columns = memory_.k_columns;
@@ -417,7 +428,7 @@ class KeyBlockPass {
         if (from >= to) continue;
         const ValueProduct product{
             .weights = memory_.d_scores + from * kGroupRows + r,
-            .v = memory_.keys + (skip + from) * columns + c,
+            .v = scores.key_rows() + from * columns + c,
             .v_stride = columns,
             .inner = to - from,
             .out = out + r * columns + c,

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/attention_backward.h"
 
+#include <algorithm>
+
 #include "kernels/attention_scratch.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -18,7 +20,7 @@ namespace HWY_NAMESPACE {
 #if HWY_TARGET == HWY_SCALAR  // see attention_has_kernel()
 
 void Prepare(const BackwardHead&, std::int64_t) { HWY_ABORT("no kernel"); }
-void KeyBlock(const BackwardHead&, std::int64_t, float*) {
+void KeyRun(const BackwardHead&, std::int64_t, float*) {
   HWY_ABORT("no kernel");
 }
 void Finish(const BackwardHead&, std::int64_t) { HWY_ABORT("no kernel"); }
@@ -32,9 +34,8 @@ void Prepare(const BackwardHead& head, std::int64_t group) {
   });
 }
 
-void KeyBlock(const BackwardHead& head, std::int64_t key_block,
-              float* scratch) {
-  KeyBlockPass pass(head, key_block, scratch);
+void KeyRun(const BackwardHead& head, std::int64_t run, float* scratch) {
+  KeyRunPass pass(head, run, scratch);
   with_storage(head.block.keys.storage, [&](auto* type) HWY_ATTR {
     pass.run<std::remove_pointer_t<decltype(type)>>();
   });
@@ -56,14 +57,23 @@ HWY_AFTER_NAMESPACE();
 namespace regard::kernels {
 
 HWY_EXPORT(Prepare);
-HWY_EXPORT(KeyBlock);
+HWY_EXPORT(KeyRun);
 HWY_EXPORT(Finish);
 
-std::size_t backward_scratch_floats(std::int64_t d_k, std::int64_t d_v) {
+std::int64_t backward_key_run(std::int64_t d_k, std::int64_t d_v) {
+  constexpr std::int64_t kFloats = 384 * 256;
+  const std::int64_t columns =
+      2 * (AttentionScratch::padded(d_k) + AttentionScratch::padded(d_v));
+  return std::clamp<std::int64_t>(kFloats / columns / kKeyBlock, 1, 4) *
+         kKeyBlock;
+}
+
+std::size_t backward_scratch_floats(std::int64_t key_run, std::int64_t d_k,
+                                    std::int64_t d_v) {
   const std::int64_t k_columns = AttentionScratch::padded(d_k);
   const std::int64_t v_columns = AttentionScratch::padded(d_v);
-  return static_cast<std::size_t>(
-             kKeyBlock * (2 * (k_columns + v_columns) + kGroupRows + 1)) +
+  return static_cast<std::size_t>(key_run * (2 * (k_columns + v_columns) + 1) +
+                                  kKeyBlock * kGroupRows) +
          attention_scratch_floats(kGroupRows, d_k, d_v);
 }
 
@@ -71,9 +81,9 @@ void backward_prepare(const BackwardHead& head, std::int64_t group) noexcept {
   HWY_DYNAMIC_DISPATCH(Prepare)(head, group);
 }
 
-void backward_keys(const BackwardHead& head, std::int64_t key_block,
+void backward_keys(const BackwardHead& head, std::int64_t run,
                    float* scratch) noexcept {
-  HWY_DYNAMIC_DISPATCH(KeyBlock)(head, key_block, scratch);
+  HWY_DYNAMIC_DISPATCH(KeyRun)(head, run, scratch);
 }
 
 void backward_finish(const BackwardHead& head, std::int64_t group) noexcept {

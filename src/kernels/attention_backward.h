@@ -13,14 +13,15 @@ namespace regard::kernels {
 //
 //   1. prepare a group of kGroupRows rows: pack q and d_out both ways, and take
 //      delta = d_out . out - d_lse
-//   2. for a block of kKeyBlock keys, over all groups in order: with P and dP
-//      recomputed, dS = P * (dP - delta), then
-//      dv = P^T d_out, dk = dS^T q, dq += dS k
+//   2. for a run of keys, over all groups in order, and in each over the run's
+//      blocks of kKeyBlock keys: with P and dP recomputed,
+//      dS = P * (dP - delta), then dv += P^T d_out, dk += dS^T q, dq += dS k
 //   3. finish a group: write dq, and what is summed a row
 //
 // Pass 2 owns its keys; what it adds to a row (dq, bias, slopes) it adds when
-// the block before it has, so every sum runs over keys in index order, whoever
-// does it. Five products a pair, none twice.
+// the run before it has, so every sum runs over keys in index order, whoever
+// does it. Five products a pair, none twice. A run is several blocks because a
+// long head's rows come from far away, and come once a run.
 
 struct BackwardRow {
   const void* out;     // d_v elements
@@ -37,7 +38,8 @@ struct BackwardHead {
   std::int64_t row_count;
   const BackwardRow* backward_rows;  // [row_count]
   std::int64_t kv_len;
-  void* d_k;  // of key 0, or null
+  std::int64_t key_run;  // keys of a run, a multiple of kKeyBlock
+  void* d_k;             // of key 0, or null
   void* d_v;
   std::int64_t d_k_stride, d_v_stride;
 
@@ -60,10 +62,13 @@ struct BackwardHead {
   const FunctionRef<void(std::int64_t group)>* end_turn;
 };
 
-std::size_t backward_scratch_floats(std::int64_t d_k, std::int64_t d_v);
+// The keys of a run whose keys, values and gradients stay in the second cache.
+std::int64_t backward_key_run(std::int64_t d_k, std::int64_t d_v);
+std::size_t backward_scratch_floats(std::int64_t key_run, std::int64_t d_k,
+                                    std::int64_t d_v);
 
 void backward_prepare(const BackwardHead& head, std::int64_t group) noexcept;
-void backward_keys(const BackwardHead& head, std::int64_t key_block,
+void backward_keys(const BackwardHead& head, std::int64_t run,
                    float* scratch) noexcept;
 void backward_finish(const BackwardHead& head, std::int64_t group) noexcept;
 

@@ -248,6 +248,102 @@ void add_values(const Bf16Head& head, const Bf16Strip& strip) noexcept {
   REGARD_FENCE;
 }
 
+// Cache lines of what is ahead that a step of a product fetches.
+constexpr int kAheadLines = 4;
+
+// Stores a sum of the panel before, if any, and begins the one of `sums`. A
+// macro, because the names of tiles must be literals.
+#define REGARD_START_SUM(tile, before)                                    \
+  do {                                                                    \
+    float* const old = (before);                                          \
+    if (old != nullptr) _tile_stored(tile, old + (tile)*kTileFloats, 64); \
+    if (p.from_zero) {                                                    \
+      _tile_zero(tile);                                                   \
+    } else {                                                              \
+      _tile_loadd(tile, sums + (tile)*kTileFloats, 64);                   \
+    }                                                                     \
+  } while (false)
+
+inline void fetch_ahead(const Bf16Bits*& ahead, const Bf16Bits* end) {
+  if (ahead >= end) return;
+#pragma GCC unroll 4
+  for (int line = 0; line < kAheadLines; ++line) {
+    _mm_prefetch(reinterpret_cast<const char*>(ahead + line * 32), _MM_HINT_T1);
+  }
+  ahead += kAheadLines * 32;
+}
+
+// All panels of 32 rows. Tile operations run in order, so the sums of one panel
+// are stored between the first products of the next: none waits for the last.
+void multiply_panels(const Bf16Product& p, int panels) {
+  const Bf16Bits* ahead = p.ahead;
+  float* before = nullptr;
+  for (int panel = 0; panel < panels; ++panel) {
+    const Bf16Bits* left = p.left + panel * p.left_stride;
+    const Bf16Bits* right = p.right;
+    float* const sums = p.sums + panel * kProductFloats;
+    _tile_loadd(6, right, 64);
+    _tile_loadd(4, left, 64);
+    REGARD_START_SUM(0, before);
+    _tile_dpbf16ps(0, 4, 6);
+    _tile_loadd(7, right + kTileBf16, 64);
+    REGARD_START_SUM(1, before);
+    _tile_dpbf16ps(1, 4, 7);
+    _tile_loadd(5, left + kTileBf16, 64);
+    REGARD_START_SUM(2, before);
+    _tile_dpbf16ps(2, 5, 6);
+    REGARD_START_SUM(3, before);
+    _tile_dpbf16ps(3, 5, 7);
+    fetch_ahead(ahead, p.ahead_end);
+    for (int step = 1; step < p.steps; ++step) {
+      left += 2 * kTileBf16;
+      right += 2 * kTileBf16;
+      _tile_loadd(6, right, 64);
+      _tile_loadd(4, left, 64);
+      _tile_dpbf16ps(0, 4, 6);
+      _tile_loadd(7, right + kTileBf16, 64);
+      _tile_dpbf16ps(1, 4, 7);
+      _tile_loadd(5, left + kTileBf16, 64);
+      _tile_dpbf16ps(2, 5, 6);
+      _tile_dpbf16ps(3, 5, 7);
+      fetch_ahead(ahead, p.ahead_end);
+    }
+    before = sums;
+  }
+  _tile_stored(0, before, 64);
+  _tile_stored(1, before + kTileFloats, 64);
+  _tile_stored(2, before + 2 * kTileFloats, 64);
+  _tile_stored(3, before + 3 * kTileFloats, 64);
+}
+
+// The last panel, where it has one block of rows.
+void multiply_half(const Bf16Product& p, int panel) {
+  const Bf16Bits* left = p.left + panel * p.left_stride;
+  const Bf16Bits* right = p.right;
+  float* const sums = p.sums + panel * kProductFloats;
+  REGARD_START_SUM(0, nullptr);
+  REGARD_START_SUM(1, nullptr);
+  for (int step = 0; step < p.steps; ++step) {
+    _tile_loadd(4, left, 64);
+    _tile_loadd(6, right, 64);
+    _tile_dpbf16ps(0, 4, 6);
+    _tile_loadd(7, right + kTileBf16, 64);
+    _tile_dpbf16ps(1, 4, 7);
+    left += 2 * kTileBf16;
+    right += 2 * kTileBf16;
+  }
+  _tile_stored(0, sums, 64);
+  _tile_stored(1, sums + kTileFloats, 64);
+}
+
+void multiply(const Bf16Product& product) noexcept {
+  REGARD_FENCE;
+  const int panels = (product.rows + 15) / kPanelRows;
+  if (panels > 0) multiply_panels(product, panels);
+  if (product.rows > panels * kPanelRows) multiply_half(product, panels);
+  REGARD_FENCE;
+}
+
 }  // namespace
 }  // namespace regard::kernels
 HWY_POP_ATTRIBUTES
@@ -265,6 +361,7 @@ const Bf16Functions* bf16_amx_functions() {
       .weigh_below = avx512::weigh_below,
       .add_sums = add_sums,
       .add_values = add_values,
+      .multiply = multiply,
       .add_full = amx_add_full,
   };
   return &kFunctions;

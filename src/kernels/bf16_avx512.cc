@@ -69,7 +69,7 @@ REGARD_INLINE __m512 power_below(__m512 y, __m512 m) {
 }  // namespace
 
 void pack_keys(const Bf16Bits* const* rows, int steps, Bf16Bits* to,
-               float* norms) noexcept {
+               std::int64_t stride, float* norms) noexcept {
   const __m512i upper = _mm512_set1_epi32(static_cast<int>(0xffff0000u));
   __m512 squares = _mm512_setzero_ps();
   for (int step = 0; step < steps; ++step) {
@@ -85,7 +85,7 @@ void pack_keys(const Bf16Bits* const* rows, int steps, Bf16Bits* to,
       const __m512 odd = _mm512_castsi512_ps(_mm512_and_si512(r[i], upper));
       squares = _mm512_fmadd_ps(even, even, squares);
       squares = _mm512_fmadd_ps(odd, odd, squares);
-      _mm512_store_si512(to + step * kTileBf16 + i * 32, r[i]);
+      _mm512_store_si512(to + step * stride + i * 32, r[i]);
     }
   }
   _mm512_storeu_ps(norms, _mm512_sqrt_ps(squares));

@@ -23,7 +23,7 @@ namespace regard::kernels::avx512 {
 // The steps of Bf16Functions that need AVX-512 (F, BW, DQ, VL) and no bf16
 // instruction: both AMX and VDPBF16PS use them.
 void pack_keys(const Bf16Bits* const* rows, int steps, Bf16Bits* to,
-               float* norms) noexcept;
+               std::int64_t stride, float* norms) noexcept;
 bool pack_values(const Bf16Bits* const* rows, int tiles, Bf16Bits* to) noexcept;
 void weigh(const Bf16Head& head, const Bf16Strip& strip) noexcept;
 void weigh_below(const Bf16Strip& strip) noexcept;

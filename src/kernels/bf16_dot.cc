@@ -96,6 +96,31 @@ inline void add_columns(const Bf16Head& head, const Bf16Strip& strip, int tile,
   }
 }
 
+void multiply_panels(const Bf16Product& p) noexcept {
+  for (int row = 0; row < p.rows; row += kRows) {
+    const Bf16Bits* left = p.left + row / kPanelRows * p.left_stride +
+                           row / 16 % 2 * kTileBf16 + row % 16 * 32;
+    const Bf16Bits* right = p.right;
+    float* const to = p.sums + row / 16 * 2 * kTileFloats + row % 16 * 16;
+    __m512 sum[kRows][2] = {};
+    if (!p.from_zero) {
+      for (int r = 0; r < kRows; ++r) {
+        sum[r][0] = _mm512_load_ps(to + r * 16);
+        sum[r][1] = _mm512_load_ps(to + kTileFloats + r * 16);
+      }
+    }
+    for (int step = 0; step < p.steps; ++step) {
+      multiply(left, right, right + kTileBf16, sum);
+      left += 2 * kTileBf16;
+      right += 2 * kTileBf16;
+    }
+    for (int r = 0; r < kRows; ++r) {
+      _mm512_store_ps(to + r * 16, sum[r][0]);
+      _mm512_store_ps(to + kTileFloats + r * 16, sum[r][1]);
+    }
+  }
+}
+
 // Slot after slot, each on its own, so that the slots of a call do not matter.
 void add_sums(const Bf16Strip& strip) noexcept {
   const __m512bh ones = (__m512bh)_mm512_set1_epi32(0x3f803f80);
@@ -133,6 +158,7 @@ const Bf16Functions* bf16_dot_functions() {
       .weigh_below = avx512::weigh_below,
       .add_sums = add_sums,
       .add_values = add_values,
+      .multiply = multiply_panels,
       .add_full = nullptr,
   };
   return &kFunctions;

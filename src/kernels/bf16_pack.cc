@@ -129,7 +129,7 @@ void bf16_pack_groups(const AttentionKeys& keys, const Bf16Head& head,
       for (int half = 0; half < 2; ++half) {
         Bf16Bits* const to =
             head.keys + (group * 2 + half) * head.key_steps * kTileBf16;
-        f.pack_keys(rows.row + half * 16, head.key_steps, to,
+        f.pack_keys(rows.row + half * 16, head.key_steps, to, kTileBf16,
                     norms + half * 16);
       }
     }

@@ -71,7 +71,7 @@ HWY_INLINE void store_stored(Vec value, Storage storage, void* to,
   }
 }
 
-HWY_INLINE std::size_t bytes_of(Storage storage) {
+HWY_INLINE std::int64_t bytes_of(Storage storage) {
   return storage == Storage::kFloat32 ? 4 : 2;
 }
 
@@ -87,7 +87,7 @@ HWY_INLINE void round_row(const void* from, Storage storage, std::int64_t n,
     if (i < n) {
       HWY_ALIGN float in[kBf16Lanes] = {};
       Bf16Bits out[kBf16Lanes];
-      const std::size_t size = bytes_of(storage);
+      const std::int64_t size = bytes_of(storage);
       std::memcpy(in, static_cast<const char*>(from) + i * size,
                   (n - i) * size);
       store_bf16(load_stored(in, storage, 0), out);
@@ -116,7 +116,7 @@ void PackQueries(const void* const* rows, int blocks, const AttentionKeys& keys,
                  Bf16Bits* to, float* norms) {
   const Tag d;
   const std::int64_t steps = (keys.d_k + 31) / 32;
-  const std::size_t size = bytes_of(keys.storage);
+  const std::int64_t size = bytes_of(keys.storage);
   for (int r = 0; r < blocks * 16; ++r) {
     Bf16Bits* const tile = to + r / 16 * steps * kTileBf16 + r % 16 * 32;
     Vec squares = hn::Zero(d);
@@ -168,13 +168,10 @@ void ScaleRow(float* row, int tiles, float factor) {
   }
 }
 
-void WriteRow(const float* row, float factor, std::int64_t n, Storage storage,
-              void* out) {
-  const Tag d;
-  const Vec f = hn::Set(d, factor);
-  const auto at = [&](std::int64_t c) HWY_ATTR {
-    return hn::Mul(hn::Load(d, row + c / 16 * kTileFloats + c % 16), f);
-  };
+// out[0, n) <- what `at` makes of the columns of a row of tiles.
+template <typename Function>
+HWY_INLINE void write_columns(const Function& at, std::int64_t n,
+                              Storage storage, void* out) {
   std::int64_t c = 0;
   for (; c + kBf16Lanes <= n; c += kBf16Lanes) {
     store_stored(at(c), storage, out, c);
@@ -182,8 +179,62 @@ void WriteRow(const float* row, float factor, std::int64_t n, Storage storage,
   if (c < n) {
     HWY_ALIGN float last[kBf16Lanes];
     store_stored(at(c), storage, last, 0);
-    const std::size_t size = bytes_of(storage);
+    const std::int64_t size = bytes_of(storage);
     std::memcpy(static_cast<char*>(out) + c * size, last, (n - c) * size);
+  }
+}
+
+void WriteRow(const float* row, float factor, std::int64_t n, Storage storage,
+              void* out) {
+  const Tag d;
+  const Vec f = hn::Set(d, factor);
+  write_columns(
+      [&](std::int64_t c) HWY_ATTR {
+        return hn::Mul(hn::Load(d, row + c / 16 * kTileFloats + c % 16), f);
+      },
+      n, storage, out);
+}
+
+void WriteSums(const Bf16Sums& sums) {
+  const Tag d;
+  HWY_ALIGN float bias[32] = {};
+  if (sums.bias != nullptr) {
+    std::memcpy(bias, sums.bias, sizeof(float) * sums.columns);
+  }
+  for (int r = 0; r < sums.rows; ++r) {
+    const float* const row = sums.sums + r / 16 * 2 * kTileFloats + r % 16 * 16;
+    void* const to =
+        static_cast<char*>(sums.out) + r * sums.stride * bytes_of(sums.storage);
+    write_columns(
+        [&](std::int64_t c) HWY_ATTR {
+          return hn::Add(hn::Load(d, row + c / 16 * kTileFloats + c % 16),
+                         hn::Load(d, bias + c));
+        },
+        sums.columns, sums.storage, to);
+  }
+}
+
+void PackPanel(const void* const* rows, int count, Storage storage,
+               std::int64_t k, Bf16Bits* to) {
+  const std::int64_t size = bytes_of(storage);
+  for (int r = 0; r < (count + 15) / 16 * 16; ++r) {
+    Bf16Bits* at = to + r / 16 * kTileBf16 + r % 16 * 32;
+    for (std::int64_t i = 0; i < k; i += 32, at += 2 * kTileBf16) {
+      if (r >= count) {
+        std::memset(at, 0, sizeof(Bf16Bits) * 32);
+        continue;
+      }
+      const void* const from = static_cast<const char*>(rows[r]) + i * size;
+      if (k - i < 32) {
+        round_row(from, storage, k - i, 32, at);
+      } else if (storage == Storage::kBFloat16) {
+        std::memcpy(at, from, sizeof(Bf16Bits) * 32);
+      } else {
+        for (int c = 0; c < 32; c += kBf16Lanes) {
+          store_bf16(load_stored(from, storage, c), at + c);
+        }
+      }
+    }
   }
 }
 

@@ -49,6 +49,22 @@ bool bf16_row_is_finite(const float* row, int tiles) noexcept;
 // row[16] of each tile, times a factor.
 void bf16_scale_row(float* row, int tiles, float factor) noexcept;
 
+// The left side of a Bf16Product: `count` <= 32 rows of k elements, rounded to
+// bf16, then zeros. Blocks of 16 rows without a row are left alone.
+void bf16_pack_panel(const void* const* rows, int count, Storage storage,
+                     std::int64_t k, Bf16Bits* to) noexcept;
+
+// out [rows, columns] <- the sums of a Bf16Product + bias, in storage.
+struct Bf16Sums {
+  const float* sums;
+  const float* bias;  // [columns], or null
+  int rows, columns;  // at most 32
+  Storage storage;
+  void* out;
+  std::int64_t stride;  // of out, in elements
+};
+void bf16_write_sums(const Bf16Sums& sums) noexcept;
+
 // out[0, n) <- row * factor, in storage.
 void bf16_write_row(const float* row, float factor, std::int64_t n,
                     Storage storage, void* out) noexcept;

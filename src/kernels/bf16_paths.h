@@ -71,14 +71,31 @@ inline Bf16Bits* weights_of(float* scores, int slot, int block) {
 inline constexpr float kExp2Poly[4] = {0.99992520f + 0.00390625f, 0.69583356f,
                                        0.22606716f, 0.07802452f};
 
+// sums = or += left * right: panels of 32 rows, each with the same 32 columns.
+struct Bf16Product {
+  // [steps][2] tiles of 16 rows and 32 elements for each panel; the panels are
+  // left_stride elements apart.
+  const Bf16Bits* left;
+  std::int64_t left_stride;
+  const Bf16Bits* right;  // [steps][2] tiles of pairs, 16 columns each
+  float* sums;            // [panels][2][2] tiles of floats: rows, columns
+  int steps;              // at least 1
+  int rows;  // over all panels; the rest of the last one gets anything
+  bool from_zero;
+  // What will be wanted soon, to be fetched meanwhile; may be empty.
+  const Bf16Bits *ahead, *ahead_end;
+};
+inline constexpr int kProductFloats = 4 * kTileFloats;  // a panel's sums
+inline constexpr int kPanelRows = 32;
+
 struct Bf16Functions {
   // Around the calls of one thread: the tile registers, if any.
   void (*begin)() noexcept;
   void (*end)() noexcept;
-  // 16 rows of `steps` * 32 elements, each at its own place, to the tiles of
-  // keys that follow one another; norms[16] <- the rows' lengths.
+  // 16 rows of `steps` * 32 elements, each at its own place, to tiles of pairs,
+  // one a step, `stride` elements apart; norms[16] <- the rows' lengths.
   void (*pack_keys)(const Bf16Bits* const* rows, int steps, Bf16Bits* to,
-                    float* norms) noexcept;
+                    std::int64_t stride, float* norms) noexcept;
   // 32 rows of tiles * 16 elements to `tiles` tiles of values; false if one is
   // not finite.
   bool (*pack_values)(const Bf16Bits* const* rows, int tiles,
@@ -93,6 +110,7 @@ struct Bf16Functions {
   void (*add_sums)(const Bf16Strip& strip) noexcept;
   // out += weights * values
   void (*add_values)(const Bf16Head& head, const Bf16Strip& strip) noexcept;
+  void (*multiply)(const Bf16Product& product) noexcept;
   // All of it for groups [first, last), every key of which every row sees, with
   // weights as weigh() makes them; strip.groups and slots are not read. False,
   // and nothing done, where there is no faster way than the steps above. Null

@@ -169,6 +169,44 @@ void AddValues(const Bf16Head& head, const Bf16Strip& strip) {
   }
 }
 
+void Multiply(const Bf16Product& p) {
+  const Tag d;
+  HWY_ALIGN float left[kDotRows * kPanelSteps * 32];
+  for (int row = 0; row < p.rows; row += kDotRows) {
+    const Bf16Bits* const from = p.left + row / kPanelRows * p.left_stride +
+                                 row / 16 % 2 * kTileBf16 + row % 16 * 32;
+    float* const sums = p.sums + row / 16 * 2 * kTileFloats + row % 16 * 16;
+    for (int panel = 0; panel < p.steps; panel += kPanelSteps) {
+      const int end = std::min(p.steps, panel + kPanelSteps);
+      const int stride = (end - panel) * 32;
+      for (int step = panel; step < end; ++step) {
+        widen_rows(from + step * 2 * kTileBf16, left + (step - panel) * 32,
+                   stride);
+      }
+      for (int c = 0; c < 32; c += kDotColumns) {
+        const std::int64_t at = column_of_pairs(c, kTileBf16);
+        const std::int64_t next =
+            column_of_pairs(c + kBf16Lanes, kTileBf16) - at;
+        float* const to = sums + c / 16 * kTileFloats + c % 16;
+        const std::int64_t next_to = sums +
+                                     (c + kBf16Lanes) / 16 * kTileFloats +
+                                     (c + kBf16Lanes) % 16 - to;
+        Vec sum[kDotRows][2];
+        if (panel == 0 && p.from_zero) {
+          for (auto& pair : sum) pair[0] = pair[1] = hn::Zero(d);
+        } else {
+          load_sums(to, next_to, sum);
+        }
+        for (int step = panel; step < end; ++step) {
+          multiply_pairs(left + (step - panel) * 32, stride,
+                         p.right + step * 2 * kTileBf16 + at, next, sum);
+        }
+        store_sums(sum, next_to, to);
+      }
+    }
+  }
+}
+
 // Slot after slot, each on its own, so that the slots of a call do not matter.
 void AddSums(const Bf16Strip& strip) {
   const Tag d;
@@ -266,11 +304,11 @@ void WeighBelow(const Bf16Strip& strip) {
 }
 
 void PackKeys(const Bf16Bits* const* rows, int steps, Bf16Bits* to,
-              float* norms) {
+              std::int64_t stride, float* norms) {
   for (int i = 0; i < 16; ++i) {
     for (int pair = 0; pair < steps * 16; ++pair) {
-      std::memcpy(to + pair * 32 + i * 2, rows[i] + pair * 2,
-                  2 * sizeof(Bf16Bits));
+      std::memcpy(to + pair / 16 * stride + pair % 16 * 32 + i * 2,
+                  rows[i] + pair * 2, 2 * sizeof(Bf16Bits));
     }
     norms[i] = Norm(rows[i], steps * 32);
   }

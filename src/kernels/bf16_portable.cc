@@ -26,6 +26,10 @@ REGARD_NO_KERNEL(PackQueries, const void* const*, int, const AttentionKeys&,
 bool RowIsFinite(const float*, int) { HWY_ABORT("no kernel"); }
 REGARD_NO_KERNEL(ScaleRow, float*, int, float)
 REGARD_NO_KERNEL(WriteRow, const float*, float, std::int64_t, Storage, void*)
+REGARD_NO_KERNEL(PackPanel, const void* const*, int, Storage, std::int64_t,
+                 Bf16Bits*)
+REGARD_NO_KERNEL(WriteSums, const Bf16Sums&)
+REGARD_NO_KERNEL(Multiply, const Bf16Product&)
 REGARD_NO_KERNEL(FinishScores, const Bf16Modifier&, const Bf16Strip&, float*)
 REGARD_NO_KERNEL(Drop, const Bf16Modifier&, const Bf16Strip&)
 REGARD_NO_KERNEL(DenseWords, const bool* const*, std::int64_t, int, bool,
@@ -35,7 +39,8 @@ REGARD_NO_KERNEL(AddValues, const Bf16Head&, const Bf16Strip&)
 REGARD_NO_KERNEL(AddSums, const Bf16Strip&)
 REGARD_NO_KERNEL(Weigh, const Bf16Head&, const Bf16Strip&)
 REGARD_NO_KERNEL(WeighBelow, const Bf16Strip&)
-REGARD_NO_KERNEL(PackKeys, const Bf16Bits* const*, int, Bf16Bits*, float*)
+REGARD_NO_KERNEL(PackKeys, const Bf16Bits* const*, int, Bf16Bits*, std::int64_t,
+                 float*)
 bool PackValues(const Bf16Bits* const*, int, Bf16Bits*) {
   HWY_ABORT("no kernel");
 }
@@ -54,6 +59,9 @@ HWY_EXPORT(PackQueries);
 HWY_EXPORT(RowIsFinite);
 HWY_EXPORT(ScaleRow);
 HWY_EXPORT(WriteRow);
+HWY_EXPORT(PackPanel);
+HWY_EXPORT(WriteSums);
+HWY_EXPORT(Multiply);
 HWY_EXPORT(FinishScores);
 HWY_EXPORT(Drop);
 HWY_EXPORT(DenseWords);
@@ -89,6 +97,15 @@ void bf16_write_row(const float* row, float factor, std::int64_t n,
   HWY_DYNAMIC_DISPATCH(WriteRow)(row, factor, n, storage, out);
 }
 
+void bf16_pack_panel(const void* const* rows, int count, Storage storage,
+                     std::int64_t k, Bf16Bits* to) noexcept {
+  HWY_DYNAMIC_DISPATCH(PackPanel)(rows, count, storage, k, to);
+}
+
+void bf16_write_sums(const Bf16Sums& sums) noexcept {
+  HWY_DYNAMIC_DISPATCH(WriteSums)(sums);
+}
+
 void bf16_finish_scores(const Bf16Modifier& modifier, const Bf16Strip& strip,
                         float* max) noexcept {
   HWY_DYNAMIC_DISPATCH(FinishScores)(modifier, strip, max);
@@ -109,8 +126,8 @@ const Bf16Functions& bf16_portable_functions() {
       .end = []() noexcept {},
       .pack_keys =
           [](const Bf16Bits* const* rows, int steps, Bf16Bits* to,
-             float* norms) noexcept {
-            HWY_DYNAMIC_DISPATCH(PackKeys)(rows, steps, to, norms);
+             std::int64_t stride, float* norms) noexcept {
+            HWY_DYNAMIC_DISPATCH(PackKeys)(rows, steps, to, stride, norms);
           },
       .pack_values =
           [](const Bf16Bits* const* rows, int tiles, Bf16Bits* to) noexcept {
@@ -135,6 +152,10 @@ const Bf16Functions& bf16_portable_functions() {
       .add_values =
           [](const Bf16Head& head, const Bf16Strip& strip) noexcept {
             HWY_DYNAMIC_DISPATCH(AddValues)(head, strip);
+          },
+      .multiply =
+          [](const Bf16Product& product) noexcept {
+            HWY_DYNAMIC_DISPATCH(Multiply)(product);
           },
       .add_full = nullptr,
   };

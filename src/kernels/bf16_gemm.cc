@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/bf16_gemm.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <vector>
+
+#include "kernels/bf16_passes.h"
+#include "regard/core/float16.h"
+
+namespace regard::kernels {
+namespace {
+
+constexpr std::int64_t kPanel = kPanelRows;  // and columns
+static_assert(kPanel == kBf16PanelColumns);
+// Steps along k whose right side, 16 KB, stays in the first cache while all
+// rows pass.
+constexpr std::int64_t kRunSteps = 8;
+constexpr std::int64_t kLeftBytes = 1 << 20;  // packed rows at hand
+
+std::int64_t steps_of(std::int64_t k) { return (k + 31) / 32; }
+std::int64_t panels_of(std::int64_t count) {
+  return (count + kPanel - 1) / kPanel;
+}
+// Elements of a panel.
+std::int64_t panel_size(std::int64_t k) { return steps_of(k) * 2 * kTileBf16; }
+
+std::int64_t bytes_of(Storage storage) {
+  return storage == Storage::kFloat32 ? 4 : 2;
+}
+const void* row_of(const Bf16Rows& rows, std::int64_t i) {
+  return static_cast<const std::byte*>(rows.data) +
+         i * rows.stride * bytes_of(rows.storage);
+}
+
+class Product {
+ public:
+  Product(const Bf16Gemm& job, std::byte* scratch)
+      : job_(job),
+        f_(bf16_functions()),
+        steps_(steps_of(job.k)),
+        panels_(panels_of(job.m)),
+        left_(reinterpret_cast<Bf16Bits*>(scratch)),
+        sums_(reinterpret_cast<float*>(left_ + panels_ * panel_size(job.k))) {}
+
+  void run() {
+    for (std::int64_t panel = 0; panel < panels_; ++panel) pack_left(panel);
+    if (steps_ == 0) {
+      std::memset(sums_, 0, sizeof(float) * panels_ * kProductFloats);
+    }
+    f_.begin();
+    for (std::int64_t column = 0; column < job_.n; column += kPanel) {
+      for (std::int64_t step = 0; step < steps_; step += kRunSteps) {
+        multiply_run(column, step);
+      }
+      for (std::int64_t panel = 0; panel < panels_; ++panel) {
+        write(panel, column);
+      }
+    }
+    f_.end();
+  }
+
+ private:
+  int rows_of(std::int64_t panel) const {
+    return static_cast<int>(std::min(kPanel, job_.m - panel * kPanel));
+  }
+  float* sums_of(std::int64_t panel) const {
+    return sums_ + panel * kProductFloats;
+  }
+
+  void pack_left(std::int64_t panel) const {
+    const void* rows[kPanel];
+    for (int i = 0; i < rows_of(panel); ++i) {
+      rows[i] = row_of(job_.a, panel * kPanel + i);
+    }
+    bf16_pack_panel(rows, rows_of(panel), job_.a.storage, job_.k,
+                    left_ + panel * panel_size(job_.k));
+  }
+
+  // One run along k of 32 columns, for all rows. What comes next follows in
+  // memory.
+  void multiply_run(std::int64_t column, std::int64_t step) const {
+    const std::int64_t steps = std::min(kRunSteps, steps_ - step);
+    const Bf16Bits* const right =
+        job_.b + column / kPanel * panel_size(job_.k) + step * 2 * kTileBf16;
+    const Bf16Bits* const next = right + steps * 2 * kTileBf16;
+    f_.multiply(
+        {.left = left_ + step * 2 * kTileBf16,
+         .left_stride = panel_size(job_.k),
+         .right = right,
+         .sums = sums_,
+         .steps = static_cast<int>(steps),
+         .rows = static_cast<int>(job_.m),
+         .from_zero = step == 0,
+         .ahead = next,
+         .ahead_end = std::min(next + kRunSteps * 2 * kTileBf16,
+                               job_.b + bf16_packed_size(job_.n, job_.k))});
+  }
+
+  void write(std::int64_t panel, std::int64_t column) const {
+    const std::int64_t at = panel * kPanel * job_.c_stride + column;
+    bf16_write_sums(
+        {.sums = sums_of(panel),
+         .bias = job_.bias == nullptr ? nullptr : job_.bias + column,
+         .rows = rows_of(panel),
+         .columns = static_cast<int>(std::min(kPanel, job_.n - column)),
+         .storage = job_.c_storage,
+         .out = static_cast<std::byte*>(job_.c) + at * bytes_of(job_.c_storage),
+         .stride = job_.c_stride});
+  }
+
+  const Bf16Gemm& job_;
+  const Bf16Functions& f_;
+  const std::int64_t steps_, panels_;
+  Bf16Bits* const left_;  // [panels][steps][2] tiles
+  float* const sums_;     // [panels][2][2] tiles
+};
+
+// Where one element of a packed right side lies.
+std::int64_t place_of(std::int64_t column, std::int64_t at, std::int64_t k) {
+  return column / kPanel * panel_size(k) + at / 32 * 2 * kTileBf16 +
+         column / 16 % 2 * kTileBf16 + at % 32 / 2 * 32 + column % 16 * 2 +
+         at % 2;
+}
+
+float value_at(const Bf16Rows& rows, std::int64_t row, std::int64_t at) {
+  const std::byte* const from =
+      static_cast<const std::byte*>(row_of(rows, row));
+  const auto load = [&]<typename T>(T value) {
+    std::memcpy(&value, from + at * static_cast<std::int64_t>(sizeof(T)),
+                sizeof(T));
+    return static_cast<float>(value);
+  };
+  switch (rows.storage) {
+    case Storage::kBFloat16:
+      return load(BFloat16());
+    case Storage::kFloat16:
+      return load(Float16());
+    case Storage::kFloat32:
+      break;
+  }
+  return load(0.0f);
+}
+
+// For machines with no vectors that we know.
+void plain_gemm(const Bf16Gemm& job) {
+  for (std::int64_t i = 0; i < job.m; ++i) {
+    for (std::int64_t j = 0; j < job.n; ++j) {
+      float sum = 0;
+      for (std::int64_t at = 0; at < job.k; ++at) {
+        const Bf16Bits b = job.b[place_of(j, at, job.k)];
+        sum += static_cast<float>(BFloat16(value_at(job.a, i, at))) *
+               std::bit_cast<float>(std::uint32_t{b} << 16);
+      }
+      if (job.bias != nullptr) sum += job.bias[j];
+      std::byte* const to = static_cast<std::byte*>(job.c) +
+                            (i * job.c_stride + j) * bytes_of(job.c_storage);
+      const auto store = [&](auto value) {
+        std::memcpy(to, &value, sizeof(value));
+      };
+      switch (job.c_storage) {
+        case Storage::kFloat32:
+          store(sum);
+          break;
+        case Storage::kBFloat16:
+          store(BFloat16(sum));
+          break;
+        case Storage::kFloat16:
+          store(Float16(sum));
+          break;
+      }
+    }
+  }
+}
+
+void plain_pack_right(const Bf16Rows& transposed, std::int64_t n,
+                      std::int64_t k, Bf16Bits* packed) {
+  std::fill(packed, packed + bf16_packed_size(n, k), Bf16Bits{0});
+  for (std::int64_t j = 0; j < n; ++j) {
+    for (std::int64_t at = 0; at < k; ++at) {
+      packed[place_of(j, at, k)] = BFloat16(value_at(transposed, j, at)).bits;
+    }
+  }
+}
+
+}  // namespace
+
+std::int64_t bf16_packed_size(std::int64_t n, std::int64_t k) {
+  return panels_of(n) * panel_size(k);
+}
+
+void bf16_pack_right(const Bf16Rows& transposed, std::int64_t n, std::int64_t k,
+                     Bf16Bits* packed) {
+  if (!attention_has_kernel()) {
+    return plain_pack_right(transposed, n, k, packed);
+  }
+  const Bf16Functions& f = bf16_functions();
+  const std::int64_t steps = steps_of(k);
+  std::vector<Bf16Bits> staging(static_cast<std::size_t>(16 * steps * 32));
+  for (std::int64_t tile = 0; tile < 2 * panels_of(n); ++tile) {
+    const Bf16Bits* rows[16];
+    for (std::int64_t i = 0; i < 16; ++i) {
+      const std::int64_t column = tile * 16 + i;
+      Bf16Bits* const to = staging.data() + i * steps * 32;
+      const bool real = column < n;
+      bf16_round_row(real ? row_of(transposed, column) : to, transposed.storage,
+                     real ? k : 0, steps * 32, to);
+      rows[i] = to;
+    }
+    float norms[16];
+    f.pack_keys(rows, static_cast<int>(steps),
+                packed + tile / 2 * panel_size(k) + tile % 2 * kTileBf16,
+                2 * kTileBf16, norms);
+  }
+}
+
+std::int64_t bf16_gemm_rows(std::int64_t k) {
+  const std::int64_t panels =
+      kLeftBytes / std::max<std::int64_t>(1, panel_size(k) * 2);
+  return std::clamp<std::int64_t>(panels, 1, 16) * kPanel;
+}
+
+std::size_t bf16_gemm_scratch_bytes(std::int64_t m, std::int64_t k) {
+  return static_cast<std::size_t>(panels_of(m) *
+                                  (panel_size(k) * 2 + kProductFloats * 4));
+}
+
+void bf16_gemm(const Bf16Gemm& job, std::byte* scratch) noexcept {
+  if (!attention_has_kernel()) return plain_gemm(job);
+  Product(job, scratch).run();
+}
+
+}  // namespace regard::kernels

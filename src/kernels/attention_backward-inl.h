@@ -295,9 +295,8 @@ class KeyRunPass {
         std::min<std::int64_t>(kGroupRows, head_.row_count - g * kGroupRows));
     block.scratch = memory_.rest;
     block.first_row = g * kGroupRows;
-    const AttentionKeys& keys = head_.block.keys;
-    ScoreBlock scores(block, head_.queries + g * kGroupRows * keys.d_k);
-    const std::int64_t first = g * kGroupRows;
+    ScoreBlock scores(block,
+                      head_.queries + g * kGroupRows * head_.block.keys.d_k);
     if (scores.end() <= begin_ || scores.begin() >= end_) return;
     careful_ = !finite_ || !head_.finite[g];
     bool has_turn = false;

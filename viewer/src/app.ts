@@ -45,6 +45,7 @@ export class App {
   private readonly listeners: Listener[] = [];
   private readonly cache = new BlockCache(BLOCK_BYTES);
   private readonly coming = new Set<string>();
+  private readonly failed = new Set<string>(); // not asked for again until someone wishes it
   private labels = new Map<number, string[]>();
   private asking = 0;
   private readonly media = window.matchMedia('(prefers-color-scheme: dark)');
@@ -87,6 +88,7 @@ export class App {
     if (changed.has('theme')) this.colors = null;
     if (changed.has('trace')) {
       this.cache.clear();
+      this.failed.clear();
       this.labels = new Map();
     }
     for (const listener of this.listeners) listener(changed);
@@ -153,7 +155,7 @@ export class App {
     const name = layer === 'rollout' ? `${section}/rollout` : `${section}/${layer}/${head}`;
     const held = this.cache.get(name);
     if (held) return held;
-    if (!this.coming.has(name)) void this.fetchBlock(trace, section, layer, head, name);
+    if (!this.coming.has(name) && !this.failed.has(name)) void this.fetchBlock(trace, section, layer, head, name);
     return null;
   }
 
@@ -165,10 +167,17 @@ export class App {
       this.cache.put(name, block);
       this.set({ blocks: this.state.blocks + 1 });
     } catch (error) {
+      this.failed.add(name);
       if (this.state.trace === trace) this.set({ error: asSourceError(error) });
     } finally {
       this.coming.delete(name);
     }
+  }
+
+  // Asks again for weights that did not come.
+  retryBlocks(): void {
+    this.failed.clear();
+    this.set({ error: null, blocks: this.state.blocks + 1 });
   }
 
   async start(): Promise<void> {
@@ -238,8 +247,12 @@ export class App {
     if (patch.head !== undefined && !patch.heads && next.heads.length > 0 && !next.heads.includes(patch.head)) next.heads = [];
     if (patch.section !== undefined && patch.section !== this.state.section) next.heads = [];
     const fitted = this.fit(trace, next);
+    // What was said about one head does not follow to the next.
     const moved = fitted.section !== this.state.section;
-    this.set(moved ? { ...fitted, focus: null, pinned: false } : fitted);
+    const other = moved || fitted.layer !== this.state.layer || fitted.head !== this.state.head;
+    if (other) this.failed.clear();
+    const error = other && this.state.error?.code === 'missing_block' ? null : this.state.error;
+    this.set(moved ? { ...fitted, error, focus: null, pinned: false } : { ...fitted, error });
   }
 
   moveHead(by: number): void {

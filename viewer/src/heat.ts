@@ -197,7 +197,7 @@ export function paintFocus(pen: Pen, heat: Heat, layout: HeatLayout, theme: Them
     pen.rect(left, y1, plotWidth, y2 - y1, theme.accent, cell < 6 ? 0.35 : 0.14);
     const label = shorten(heat.queries[at.q], Math.max(4, Math.floor((left - 12) / 6.5)));
     const w = Math.min(measure(label, size) + 10, left);
-    pen.rect(left - w - 3, y + wide / 2 - 10, w, 20, theme.accent, 1, 4);
+    pen.rect(Math.max(0, left - w - 3), y + wide / 2 - 10, w, 20, theme.accent, 1, 4);
     pen.text(left - 8, y + wide / 2, label, { fill: theme.paper, size, align: 'right', bold: true });
   }
   if (columnSeen) {

@@ -29,14 +29,14 @@ export interface Zoom {
   y0: number;
 }
 
-const LARGEST_CELL = 46;
+const LARGEST_CELL = 52;
 export const TILT = 50; // degrees
 const SIN = Math.sin((TILT * Math.PI) / 180);
 const COS = Math.cos((TILT * Math.PI) / 180);
 
 export function layoutHeat(size: HeatSize, zoom: Zoom = { factor: 1, x0: 0, y0: 0 }): HeatLayout {
   const { rows, columns } = size;
-  const left = Math.ceil(Math.min(size.queryLabel + 14, Math.max(40, size.width * 0.3)));
+  const left = Math.ceil(Math.min(size.queryLabel * 1.08 + 18, Math.max(40, size.width * 0.3)));
   const fit = (right: number, top: number) =>
     Math.min(LARGEST_CELL, Math.max(40, size.width - left - right) / columns, Math.max(40, size.height - top) / rows);
   let tilted = false;

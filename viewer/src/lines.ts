@@ -14,18 +14,24 @@ export interface Line {
 }
 
 // The strongest lines of the first `rows` rows, at most `limit`, strongest last
-// (they are drawn on top). Two passes: count the codes, then take those above.
-export function strongestLines(block: Block, rows: number, limit: number, floor = 328): Line[] {
+// (they are drawn on top), without those under a hundredth of the strongest.
+// Two passes: count the codes, then take; among equals the first ones.
+export function strongestLines(block: Block, rows: number, limit: number): Line[] {
   const { columns, codes } = block;
   const counts = new Uint32Array(65536);
   const end = rows * columns;
   for (let i = 0; i < end; ++i) counts[codes[i]]++;
-  let least = 65535;
-  let taken = counts[65535];
-  while (least > floor && taken + counts[least - 1] <= limit) taken += counts[--least];
+  let top = 65535;
+  while (top > 0 && counts[top] === 0) --top;
+  const floor = Math.max(1, Math.ceil(top / 100));
+  let least = top;
+  let above = 0; // lines stronger than `least`
+  while (least > floor && above + counts[least] < limit) above += counts[least--];
+  let equals = limit - above;
   const lines: Line[] = [];
-  for (let i = 0; i < end && lines.length < limit; ++i) {
-    if (codes[i] >= least) lines.push({ q: Math.floor(i / columns), k: i % columns, code: codes[i] });
+  for (let i = 0; i < end; ++i) {
+    if (codes[i] < least || codes[i] < floor || (codes[i] === least && equals-- <= 0)) continue;
+    lines.push({ q: Math.floor(i / columns), k: i % columns, code: codes[i] });
   }
   return lines.sort((a, b) => a.code - b.code);
 }
@@ -64,14 +70,15 @@ export function paintLines(pen: Pen, picture: LinesPicture, layout: LinesLayout,
   const focus = picture.focus;
   // Thin where there are many, so that they do not make one dark area.
   const many = picture.heads.reduce((sum, one) => sum + one.lines.length, 0);
-  const calm = focus ? 1 : Math.max(0.45, Math.min(1, 500 / Math.max(many, 1)));
+  const calm = focus ? 1 : Math.max(0.18, Math.min(1, 400 / Math.max(many, 1)));
   for (const head of picture.heads) {
     for (const { q, k, code } of head.lines) {
       const y1 = left(q);
       const y2 = right(k);
       if ((y1 < -row && y2 < -row) || (y1 > height + row && y2 > height + row)) continue;
-      const t = position(weightOf(code), picture.curve, head.max);
-      if (t < 0.03) continue;
+      // A line's darkness adds up with its neighbours': a root would hide the strong ones.
+      const t = position(weightOf(code), picture.curve, head.max) ** 1.7;
+      if (t < 0.01) continue;
       pen.curve(leftX + 6, y1, rightX - 6, y2, head.color, 0.6 + 2.6 * t * calm, Math.min(1, t * (focus ? 0.95 : 0.8 * calm)));
     }
   }
@@ -103,7 +110,7 @@ function paintSide(
         const weight = side === 'query' && i >= picture.shown ? 0 : weightOf(code);
         strength = Math.max(strength, weight);
         const length = weight * 56;
-        if (length < 0.4) return;
+        if (length < 1.5) return;
         pen.rect(side === 'key' ? x + 2 : x - 2 - length, y + size * 0.58 + nth * 2.5, length, 2, head.color, 0.95);
       });
     }

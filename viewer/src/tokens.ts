@@ -25,9 +25,10 @@ export function showTokens(tokens: readonly string[]): string[] {
     if (isSpecial(token)) return token;
     if (token.startsWith('##') && token.length > 2) return '·' + visible(token.slice(2));
     if (SPACE.test(token)) return token.length === 1 ? '␣' : visible(token.slice(1));
-    if (token.trim() === '') return '␣';
-    const inside = pieces && i > 0 && !isSpecial(tokens[i - 1]) && LATIN.test(token);
-    return (inside ? '·' : '') + visible(token);
+    const text = visible(token);
+    if (text.trim() === '') return '␣';
+    const inside = pieces && i > 0 && !isSpecial(tokens[i - 1]) && LATIN.test(text);
+    return (inside ? '·' : '') + text;
   });
 }
 

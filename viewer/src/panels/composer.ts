@@ -9,6 +9,8 @@ const EXAMPLES: Readonly<Record<string, readonly string[]>> = {
   zh: ['我喜欢在下雨天读书。', '他昨天没有来学校。', '你能告诉我车站在哪里吗？'],
   de: ['Ein Hund läuft durch den Schnee.', 'Zwei Kinder spielen im Park.'],
 };
+// Asking again would bring the same answer.
+const HOPELESS = ['empty', 'too_long', 'too_large', 'bad_direction', 'bad_request', 'no_model', 'missing_block', 'trace'];
 const NAMES: Readonly<Record<string, string>> = { en: 'English', zh: '中文', de: 'Deutsch', fr: 'Français', es: 'Español', ja: '日本語' };
 
 function directionName(direction: string): string {
@@ -121,15 +123,15 @@ export class Composer {
     if (isKey(wanted)) key = wanted;
     if (error.code === 'too_long' && error.limit !== undefined) key = 'error_too_long_limit';
     const again = () => {
-      app.set({ error: null });
+      const { trace } = app.state;
       if (!info) void app.start();
-      else if (info.canTranslate && text !== '') void app.ask(text, direction);
-      else app.set({ blocks: app.state.blocks + 1 });
+      else if (trace && (trace.source === text || !info.canTranslate)) app.retryBlocks();
+      else void app.ask(text, direction);
     };
     this.notice.replaceChildren(
       h('div', {}, h('strong', {}, app.t('errorTitle')), h('p', {}, app.t(key, { limit: error.limit ?? 0 })), error.message !== '' && h('p', { class: 'detail', lang: 'en' }, error.message)),
       h('div', { class: 'row' },
-        ['network', 'busy', 'gone', 'internal', 'other'].includes(error.code) && h('button', { type: 'button', click: again }, app.t('retry')),
+        !HOPELESS.includes(error.code) && h('button', { type: 'button', click: again }, app.t('retry')),
         h('button', { type: 'button', class: 'quiet', click: () => app.set({ error: null }) }, app.t('close'))));
   }
 }

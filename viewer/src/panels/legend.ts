@@ -12,9 +12,9 @@ export class Legend {
   private readonly curve = h('select', { id: 'curve' });
   private readonly paletteLabel = h('label', { for: 'palette' });
   private readonly curveLabel = h('label', { for: 'curve' });
-  readonly element = h('div', { class: 'legend' },
-    h('div', { class: 'scale' }, this.bar, this.ticks),
-    h('div', { class: 'field' }, this.paletteLabel, this.palette),
+  private readonly colors = h('div', { class: 'scale' }, this.bar, this.ticks);
+  private readonly paletteField = h('div', { class: 'field' }, this.paletteLabel, this.palette);
+  readonly element = h('div', { class: 'legend' }, this.colors, this.paletteField,
     h('div', { class: 'field' }, this.curveLabel, this.curve));
 
   constructor(private readonly app: App) {
@@ -39,7 +39,10 @@ export class Legend {
       this.palette.replaceChildren(...PALETTES.map((one) => h('option', { value: one }, app.t(one))));
       this.curve.replaceChildren(...CURVES.map((one) => h('option', { value: one }, app.t(one))));
     }
-    if (changed.size === 1 && changed.has('focus')) return;
+    // Lines are coloured by head: there the scale alone matters.
+    const colored = app.state.view !== 'lines';
+    this.colors.hidden = !colored;
+    this.paletteField.hidden = !colored;
     const { palette, curve } = app.state;
     this.palette.value = palette;
     this.curve.value = curve;
@@ -51,7 +54,7 @@ export class Legend {
       context.fillRect(x, 0, 1, 1);
     }
     const places = [0, 0.25, 0.5, 0.75, 1];
-    this.ticks.replaceChildren(...places.map((t) => h('span', {}, percent(weightAt(t, curve, max)).replace(/\.?0+ %/, ' %'))));
+    this.ticks.replaceChildren(...places.map((t) => h('span', {}, percent(weightAt(t, curve, max)).replace(/\.0+ %/, ' %'))));
     this.bar.setAttribute('aria-label', app.t('legend', { low: percent(0), high: percent(weightAt(1, curve, max)) }));
   }
 }

@@ -4,8 +4,8 @@ import type { App, Changed } from '../app';
 import { headColor } from '../color';
 import { h } from '../dom';
 import { percent } from '../heat';
-import { linesOfKey, linesOfQuery, type Line } from '../lines';
-import { weightOf } from '../trace';
+import { linesOfKey, linesOfQuery, strongestLines, type Line } from '../lines';
+import { weightOf, type Block } from '../trace';
 
 const STRONGEST = 6;
 
@@ -20,42 +20,63 @@ export class Readout {
     this.sentence.textContent = text;
   }
 
+  // The heads that are spoken of: all that the lines show, otherwise one.
+  private heads(): { head: number; block: Block }[] {
+    const { app } = this;
+    const { layer, head, heads, view } = app.state;
+    const all = view === 'lines' && layer !== 'rollout' && heads.length > 0 ? heads : [head];
+    return all.flatMap((one) => {
+      const block = app.block(layer, one);
+      return block ? [{ head: one, block }] : [];
+    });
+  }
+
   update(changed: Changed): void {
     if (changed.size === 1 && changed.has('busy')) return;
     const { app } = this;
-    const { focus, layer, head, view, trace } = app.state;
+    const { focus, view, trace } = app.state;
     this.element.hidden = !trace;
+    this.element.classList.toggle('small', view === 'grid');
     if (!trace) return;
-    const block = view === 'grid' || !focus ? null : app.block(layer, head);
-    if (!focus || !block) {
+    const heads = view === 'grid' ? [] : this.heads();
+    if (heads.length === 0) {
       this.say(app.t(view === 'grid' ? 'pickThumbnail' : 'pickToken'));
       this.list.replaceChildren();
       return;
     }
     const section = app.section!;
-    const name = (axis: number, i: number) => app.axis(axis)[i];
-    const { q, k } = focus;
+    const query = (q: number) => app.axis(section.queries)[q];
+    const key = (k: number) => app.axis(section.keys)[k];
+    const shown = app.rowsShown;
+    const { q, k } = focus ?? { q: null, k: null };
     if (q !== null && k !== null) {
-      const hidden = q >= app.rowsShown;
+      const { block } = heads[0];
+      const weight = q < shown ? percent(weightOf(block.codes[q * block.columns + k])) : '–';
       this.sentence.replaceChildren(
-        h('b', {}, name(section.queries, q)), ' → ', h('b', {}, name(section.keys, k)), '  ',
-        h('span', { class: 'weight' }, hidden ? '–' : percent(weightOf(block.codes[q * block.columns + k]))),
+        h('b', {}, query(q)), ' → ', h('b', {}, key(k)), '  ', h('span', { class: 'weight' }, weight),
         h('span', { class: 'note' }, `${app.t('query')} ${q + 1} · ${app.t('key')} ${k + 1}`));
     } else if (q !== null) {
-      this.say(app.t('strongest', { query: name(section.queries, q) }));
+      this.say(app.t('strongest', { query: query(q) }));
     } else if (k !== null) {
-      this.say(app.t('strongestKey', { key: name(section.keys, k) }));
+      this.say(app.t('strongestKey', { key: key(k) }));
+    } else {
+      this.say(app.t('strongestPairs'));
     }
-    const byQuery = q !== null;
-    const lines: Line[] = byQuery ? (q < app.rowsShown ? linesOfQuery(block, q) : []) : linesOfKey(block, k!, app.rowsShown);
-    const best = lines.sort((a, b) => b.code - a.code).slice(0, STRONGEST);
-    const color = view === 'lines' ? headColor(head, app.theme.dark) : '';
-    this.list.replaceChildren(...best.map((line) => {
-      const bar = h('i', { 'aria-hidden': 'true' });
-      bar.style.width = `${Math.max(1, weightOf(line.code) * 100)}%`;
-      if (color !== '') bar.style.background = color;
-      return h('li', {}, h('span', { class: 'token' }, byQuery ? name(section.keys, line.k) : name(section.queries, line.q)),
-        h('span', { class: 'bar' }, bar), h('span', { class: 'weight' }, percent(weightOf(line.code))));
-    }));
+    const lines = heads.flatMap(({ head, block }) => {
+      if (q !== null) return (q < shown ? linesOfQuery(block, q) : []).map((line) => ({ ...line, head }));
+      if (k !== null) return linesOfKey(block, k, shown).map((line) => ({ ...line, head }));
+      return strongestLines(block, shown, STRONGEST).map((line) => ({ ...line, head }));
+    });
+    lines.sort((a, b) => b.code - a.code);
+    const label = (line: Line) => (q !== null ? key(line.k) : k !== null ? query(line.q) : `${query(line.q)} → ${key(line.k)}`);
+    this.list.replaceChildren(...lines.slice(0, STRONGEST).map((line) => this.entry(line, label(line))));
+  }
+
+  private entry(line: Line & { head: number }, label: string): HTMLElement {
+    const { app } = this;
+    const bar = h('i', { 'aria-hidden': 'true' });
+    bar.style.width = `${Math.max(1, weightOf(line.code) * 100)}%`;
+    if (app.state.view === 'lines') bar.style.background = headColor(line.head, app.theme.dark);
+    return h('li', {}, h('span', { class: 'token' }, label), h('span', { class: 'bar' }, bar), h('span', { class: 'weight' }, percent(weightOf(line.code))));
   }
 }

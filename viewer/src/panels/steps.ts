@@ -18,8 +18,9 @@ export class Steps {
 
   constructor(private readonly app: App) {
     this.slider.addEventListener('input', () => {
+      const step = Number(this.slider.value); // before anything writes it back
       this.stop();
-      app.go({ step: Number(this.slider.value) });
+      app.go({ step });
     });
     this.play.addEventListener('click', () => (this.timer ? this.stop() : this.start()));
   }

@@ -38,6 +38,10 @@ export class GridView implements View {
     this.element.replaceChildren();
     this.thumbnails = [];
     if (!trace) return;
+    const most = Math.max(...trace.sections.map((section) => section.heads));
+    // Side by side where there is room.
+    const least = trace.sections.length === 1 ? 2000 : Math.max(210, most * 52);
+    this.element.style.gridTemplateColumns = `repeat(auto-fit, minmax(min(100%, ${least}px), 1fr))`;
     trace.sections.forEach((section, index) => this.element.append(this.buildSection(section, index)));
     this.paintAll();
   }
@@ -46,7 +50,6 @@ export class GridView implements View {
     const { app } = this;
     const note = `${section.name}Note`;
     const heading = h('h3', { class: 'figure-title' }, app.sectionName(section));
-    if (isKey(note)) heading.append(h('span', { class: 'note' }, app.t(note)));
     if (section.rollout) {
       heading.append(h('button', {
         type: 'button', class: 'quiet', title: app.t('rolloutHint'),
@@ -63,7 +66,7 @@ export class GridView implements View {
       grid.append(h('span', { class: 'tick', 'aria-hidden': 'true' }, String(layer + 1)));
       for (let head = 0; head < section.heads; ++head) grid.append(this.buildThumbnail(section, index, layer, head));
     }
-    return h('section', {}, heading, grid);
+    return h('section', {}, heading, isKey(note) && h('p', { class: 'under' }, app.t(note)), grid);
   }
 
   private buildThumbnail(section: Section, index: number, layer: number, head: number): HTMLElement {

@@ -22,11 +22,6 @@ export interface Mock {
 export const PAGE = fileURLToPath(new URL('../../page/index.html', import.meta.url));
 const LIMIT = 60;
 
-function long(tokens: number, layers: number, heads: number): Synthetic {
-  const words = Array.from({ length: tokens }, (_, i) => `▁word${i}`);
-  return synthesize('long', 'a long text', '', words, [], { layers, heads });
-}
-
 export async function startMock(options: Options = {}): Promise<Mock> {
   const page = readFileSync(options.page ?? PAGE, 'utf8');
   const policy = /http-equiv="Content-Security-Policy" content="([^"]*)"/.exec(page)![1];
@@ -103,5 +98,3 @@ export async function startMock(options: Options = {}): Promise<Mock> {
     }),
   };
 }
-
-export { long as longTrace };

@@ -44,9 +44,9 @@ export function row(section: number, layer: number, head: number, q: number, row
   return weights;
 }
 
-function statistics(matrix: Float64Array, rows: number, columns: number, self: boolean): Record<string, number | null> {
-  let entropy = 0, distance = 0, first = 0, previous = 0, same = 0;
-  for (let q = 0; q < rows; ++q) {
+function statistics(matrix: Float64Array, rows: number, columns: number, self: boolean, stride = 1): Record<string, number | null> {
+  let entropy = 0, distance = 0, first = 0, previous = 0, same = 0, taken = 0;
+  for (let q = 0; q < rows; q += stride, ++taken) {
     for (let k = 0; k < columns; ++k) {
       const w = matrix[q * columns + k];
       if (w > 0) entropy -= w * Math.log(w);
@@ -57,8 +57,8 @@ function statistics(matrix: Float64Array, rows: number, columns: number, self: b
     }
   }
   return {
-    entropy: entropy / rows, distance: self ? distance / rows : null, first: first / rows,
-    previous: self ? previous / rows : null, same: self ? same / rows : null,
+    entropy: entropy / taken, distance: self ? distance / taken : null, first: first / taken,
+    previous: self ? previous / taken : null, same: self ? same / taken : null,
   };
 }
 
@@ -75,11 +75,14 @@ function thumbnail(matrix: Float64Array, rows: number, columns: number, r: numbe
 
 export const toCodes = (matrix: ArrayLike<number>): Uint16Array => Uint16Array.from(matrix as number[], (w) => Math.round(w * 65535));
 
+// targetTokens: the piece that each step read, "<s>" first. As the server does it, a
+// row is named by the piece that its step wrote.
 export function synthesize(id: string, source: string, target: string, sourceTokens: string[], targetTokens: string[], shape: Shape): Synthetic {
-  const axes = [{ name: 'source', tokens: sourceTokens }, { name: 'target', tokens: targetTokens }];
+  const written = targetTokens.length ? [...targetTokens.slice(1), '</s>'] : [];
+  const axes = [{ name: 'source', tokens: sourceTokens }, { name: 'target', tokens: written }, { name: 'read', tokens: targetTokens }];
   const plan = targetTokens.length === 0
     ? [{ name: 'encoder', queries: 0, keys: 0, causal: false }]
-    : [{ name: 'encoder', queries: 0, keys: 0, causal: false }, { name: 'decoder', queries: 1, keys: 1, causal: true }, { name: 'cross', queries: 1, keys: 0, causal: false }];
+    : [{ name: 'encoder', queries: 0, keys: 0, causal: false }, { name: 'decoder', queries: 1, keys: 2, causal: true }, { name: 'cross', queries: 1, keys: 0, causal: false }];
   const { layers, heads } = shape;
   const matrix = (section: number, layer: number, head: number): Float64Array => {
     const rows = axes[plan[section].queries].tokens.length;
@@ -125,6 +128,48 @@ export function synthesize(id: string, source: string, target: string, sourceTok
   return {
     header: { format: 'regard-trace', version: 1, id, model: { name: 'mock', note: 'made by formula, for tests' }, source, target, steps: targetTokens.length, axes: targetTokens.length ? axes : [axes[0]], sections },
     block: (section, layer, head) => toCodes(layer === 'rollout' ? rollout(section) : matrix(section, layer, head)),
+  };
+}
+
+// Many tokens, layers and heads, in a second: no exponentials, all layers alike, and
+// statistics of every 25th row.
+export function longTrace(tokens: number, layers: number, heads: number): Synthetic {
+  const matrix = (head: number): Float64Array => {
+    const all = new Float64Array(tokens * tokens);
+    const reach = 2 + 9 * head;
+    const stripe = 3 + ((head * 7) % 40);
+    for (let q = 0; q < tokens; ++q) {
+      let sum = 0;
+      for (let k = 0; k < tokens; ++k) {
+        const far = Math.abs(k - q + (head % 3));
+        const w = reach / (reach + far * far) + (k % stripe === 0 ? 0.02 * (head % 4) : 0) + (k === 0 ? 0.7 * (head % 5) : 0);
+        all[q * tokens + k] = w;
+        sum += w;
+      }
+      for (let k = 0; k < tokens; ++k) all[q * tokens + k] /= sum;
+    }
+    return all;
+  };
+  const side = Math.min(48, tokens);
+  const data = new Uint8Array(layers * heads * side * side);
+  const table: Record<string, number | null>[][] = [];
+  const row = Array.from({ length: heads }, (_, head) => {
+    const all = matrix(head);
+    data.set(thumbnail(all, tokens, tokens, side, side), head * side * side);
+    return statistics(all, tokens, tokens, true, 25);
+  });
+  for (let layer = 0; layer < layers; ++layer) {
+    data.copyWithin(layer * heads * side * side, 0, heads * side * side);
+    table.push(row);
+  }
+  const section = {
+    name: 'encoder', queries: 0, keys: 0, causal: false, layers, heads, rollout: false, statistics: table,
+    thumbnails: { rows: side, columns: side, data: Buffer.from(data).toString('base64') },
+  };
+  const axes = [{ name: 'source', tokens: Array.from({ length: tokens }, (_, i) => `▁word${i}`) }];
+  return {
+    header: { format: 'regard-trace', version: 1, id: 'long', model: { name: 'mock', note: 'made by formula, for tests' }, source: 'a long text', target: '', steps: 0, axes, sections: [section] },
+    block: (_section, _layer, head) => toCodes(matrix(head)),
   };
 }
 

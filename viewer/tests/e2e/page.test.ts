@@ -1,0 +1,388 @@
+// SPDX-License-Identifier: Apache-2.0
+// The page in a browser. REGARD_VIEW_URL=http://... runs what can be run against
+// a real `regard view` with a translator instead of the stand-in.
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { pathToFileURL } from 'node:url';
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
+import type { Browser, BrowserContextOptions, Download, Page } from 'playwright-core';
+import { PAGE, startMock, type Mock } from '../mock/server';
+import { exported, longTrace, row, synthesize, tokenize, translate } from '../mock/synthetic';
+import { findChromium, launch, open, type Opened } from './browser';
+
+const REAL = process.env.REGARD_VIEW_URL ?? '';
+const CAT = 'The cat sat on the mat because it was tired.';
+const phone: BrowserContextOptions = { viewport: { width: 390, height: 844 }, hasTouch: true, isMobile: true, deviceScaleFactor: 2 };
+
+if (!findChromium()) console.log('skipped: there is no Chromium (apt-get install chromium)');
+
+describe.skipIf(!findChromium())('the page', () => {
+  let browser: Browser;
+  let mock: Mock;
+  let base: string;
+  let folder: string;
+  let opened: Opened[] = [];
+  let shared: Opened | null = null; // one page for all visits without wishes: a new one costs a process
+
+  beforeAll(async () => {
+    folder = mkdtempSync(join(tmpdir(), 'regard-viewer-'));
+    browser = await launch();
+  });
+  afterAll(async () => {
+    await browser?.close();
+    rmSync(folder, { recursive: true, force: true });
+  });
+  beforeEach(async () => {
+    mock = await startMock();
+    base = REAL || mock.url;
+  });
+  afterEach(async () => {
+    const problems = opened.flatMap((one) => one.problems.splice(0));
+    await Promise.all(opened.map((one) => one !== shared && one.close()));
+    opened = [];
+    await mock.close();
+    expect(problems).toEqual([]);
+  });
+
+  async function visit(url: string, options: BrowserContextOptions = {}): Promise<Page> {
+    const plain = Object.keys(options).length === 0;
+    if (plain && shared) {
+      await shared.page.mouse.move(0, 0);
+      await shared.page.evaluate(() => localStorage.clear()).catch(() => undefined);
+      await shared.page.goto('about:blank');
+      shared.requests.length = 0;
+      await shared.page.goto(url);
+      await shared.page.waitForSelector('body.loaded');
+    }
+    const one = plain && shared ? shared : await open(browser, url, options);
+    if (plain) shared = one;
+    opened.push(one);
+    return one.page;
+  }
+  const link = (rest: string, text = CAT, direction = 'en-zh') => `${base}#text=${encodeURIComponent(text)}&direction=${direction}&${rest}`;
+  const button = (page: Page, name: string) => page.getByRole('button', { name, exact: true });
+  async function pointAt(page: Page, x: number, y: number): Promise<void> {
+    const box = (await page.locator('.heat .overlay').boundingBox())!;
+    await page.mouse.move(box.x + box.width * x, box.y + box.height * y);
+  }
+  async function save(page: Page, item: string): Promise<Download> {
+    await page.locator('.save summary').click();
+    const [download] = await Promise.all([page.waitForEvent('download'), button(page, item).click()]);
+    return download;
+  }
+
+  it('takes a sentence and shows its translation and all heads', async () => {
+    const page = await visit(base);
+    await page.getByLabel('Sentence').fill(CAT);
+    await page.keyboard.press('Enter');
+    await page.waitForSelector('.thumb');
+    const header = await page.evaluate(() => document.querySelectorAll('.grid-view section').length);
+    expect(header).toBe(3);
+    expect((await page.locator('.translation').textContent())!.length).toBeGreaterThan(0);
+    if (!REAL) {
+      expect(await page.locator('.translation').textContent()).toBe('那只猫坐在垫子上，因为它累了。');
+      expect(await page.locator('.thumb').count()).toBe(48);
+    }
+    expect(decodeURIComponent(page.url())).toContain(`text=${CAT}`);
+  });
+
+  it('has examples for the direction that is chosen', async () => {
+    const page = await visit(base);
+    await button(page, '中文 → English').click();
+    await page.locator('.welcome li button').first().click();
+    await page.waitForSelector('.thumb');
+    expect(page.url()).toContain('direction=zh-en');
+    expect(await page.locator('.translation').textContent()).toMatch(/[a-z]/i);
+  });
+
+  it('opens a head from the grid, and says what is under the pointer', async () => {
+    const page = await visit(link('view=grid'));
+    await page.locator('.thumb').nth(1).click();
+    expect(await page.locator('h2.figure-title').textContent()).toBe('Encoder · layer 1 · head 2');
+    await page.waitForFunction(() => !document.querySelector('.heat.waiting'));
+    await pointAt(page, 0.3, 0.5);
+    const said = await page.locator('.reading').textContent();
+    expect(said).toMatch(/→ .*%.*query \d+ · key \d+/);
+    if (!REAL) {
+      const [, q, k] = /query (\d+) · key (\d+)/.exec(said!)!.map(Number);
+      const tokens = tokenize(CAT).length;
+      const weight = row(0, 0, 1, q - 1, tokens, tokens, false)[k - 1];
+      const shown = Number(/([\d.]+) %/.exec(said!)![1]);
+      expect(Math.abs(shown - 100 * weight)).toBeLessThan(0.06);
+    }
+    await page.mouse.move(5, 5);
+    expect(await page.locator('.reading').textContent()).toContain('strongest links');
+  });
+
+  it('walks over cells, heads, layers and views by keyboard', async () => {
+    const page = await visit(link('view=head&section=0&layer=0&head=0'));
+    await page.keyboard.press('ArrowRight');
+    await page.keyboard.press('ArrowDown');
+    expect(page.url()).toContain('layer=1&head=1');
+    await page.keyboard.press('Shift+ArrowDown');
+    await page.keyboard.press('Shift+ArrowRight');
+    await page.waitForFunction(() => /query 1 · key 2/.test(document.querySelector('.reading')!.textContent!));
+    await page.keyboard.press('3');
+    expect(page.url()).toContain('view=lines');
+    await page.keyboard.press('1');
+    expect(page.url()).toContain('view=grid');
+    await page.keyboard.press('s');
+    expect(page.url()).toContain('section=1');
+    await page.keyboard.press('?');
+    expect(await page.locator('dialog.help').isVisible()).toBe(true);
+    await page.keyboard.press('Escape');
+    expect(await page.locator('dialog.help').isVisible()).toBe(false);
+    await page.keyboard.press('/');
+    await page.keyboard.type('3');
+    expect(page.url()).toContain('view=grid');
+  });
+
+  it('draws lines for several heads and only those of a token that is pointed at', async () => {
+    const page = await visit(link('view=lines&section=0&layer=1&head=0'));
+    await button(page, 'Head 3').click();
+    expect(page.url()).toContain(`heads=${encodeURIComponent('0,2')}`);
+    expect(await page.locator('.heads .chip[aria-pressed=true]').count()).toBe(2);
+    const canvas = page.locator('.scroll canvas');
+    const box = (await canvas.boundingBox())!;
+    const drawn = () => canvas.evaluate((one: HTMLCanvasElement) => {
+      const { data } = one.getContext('2d')!.getImageData(0, 0, one.width, one.height);
+      let ink = 0;
+      for (let i = 3; i < data.length; i += 4) ink += data[i] > 20 ? 1 : 0;
+      return ink;
+    });
+    await page.waitForFunction(() => document.querySelectorAll('.strongest li').length > 0);
+    const all = await drawn();
+    await page.mouse.move(box.x + 40, box.y + 45);
+    expect(await page.locator('.reading').textContent()).toContain('reads most from');
+    expect(await drawn()).toBeLessThan(all);
+    await page.mouse.move(box.x + box.width - 40, box.y + 45);
+    expect(await page.locator('.reading').textContent()).toContain('is read most by');
+  });
+
+  it('finds the heads that are asked for', async () => {
+    const page = await visit(link('view=grid&section=0'));
+    await button(page, 'token before').click();
+    const cells = await page.locator('tbody tr td:nth-child(5)').allTextContents();
+    const shares = cells.map((text) => parseInt(text, 10));
+    expect(shares).toEqual([...shares].sort((a, b) => b - a));
+    expect(await page.locator('.thumb[data-place="1"]').getAttribute('class')).toContain('chosen');
+    await page.locator('thead button', { hasText: 'entropy' }).click();
+    expect(await page.locator('th[aria-sort=ascending]').textContent()).toContain('entropy');
+    await page.locator('tbody tr').nth(2).click();
+    expect(await page.locator('tbody tr').nth(2).getAttribute('aria-current')).toBe('true');
+  });
+
+  it('shows the rollout over layers', async () => {
+    const page = await visit(link('view=head&section=0'));
+    await button(page, 'Rollout').click();
+    expect(page.url()).toContain('layer=rollout');
+    expect(await page.locator('h2.figure-title').textContent()).toBe('Encoder · rollout over layers');
+    await page.waitForFunction(() => document.querySelectorAll('.strongest li').length > 0);
+  });
+
+  it('follows the slider of steps', async () => {
+    const page = await visit(link('view=head&section=2&layer=0&head=0&step=2'));
+    expect(await page.locator('.steps output').textContent()).toMatch(/^step 2 of/);
+    await page.keyboard.press('.');
+    expect(page.url()).toContain('step=3');
+    await page.locator('#step').fill('1');
+    expect(page.url()).toContain('step=1');
+    const strongest = await page.waitForFunction(() => [...document.querySelectorAll('.strongest .token')].map((one) => one.textContent!.split(' → ')[0]));
+    expect(new Set(await strongest.jsonValue()).size).toBe(1);
+  });
+
+  it('opens at the place of a permalink, and follows a changed address', async () => {
+    const page = await visit(link('section=2&layer=1&head=3&view=lines'));
+    expect(await page.locator('h2.figure-title').textContent()).toBe('Cross · layer 2 · head 4');
+    await page.evaluate(() => (location.hash = location.hash.replace('view=lines', 'view=head').replace('head=3', 'head=0')));
+    await page.waitForFunction(() => document.querySelector('h2.figure-title')!.textContent === 'Cross · layer 2 · head 1');
+  });
+
+  it('saves a picture, a drawing and the numbers', async () => {
+    const page = await visit(link('view=head&section=0&layer=1&head=1'));
+    const png = readFileSync((await (await save(page, 'Picture (PNG)')).path())!);
+    expect(png.subarray(1, 4).toString()).toBe('PNG');
+    expect(png.readUInt32BE(16)).toBeGreaterThan(600);
+    const drawing = await save(page, 'Drawing (SVG)');
+    expect(drawing.suggestedFilename()).toBe('regard-encoder-layer2-head2.svg');
+    const svg = readFileSync((await drawing.path())!, 'utf8');
+    expect(svg).toMatch(/^<svg xmlns/);
+    expect(svg).toContain('>cat</text>');
+    const numbers = JSON.parse(readFileSync((await (await save(page, 'Numbers (JSON)')).path())!, 'utf8'));
+    expect(numbers).toMatchObject({ format: 'regard-head', section: 'encoder', layer: 1, head: 1 });
+    expect(numbers.weights.length).toBe(numbers.queries.length);
+    for (const weights of numbers.weights) expect(weights.reduce((a: number, b: number) => a + b, 0)).toBeCloseTo(1, 2);
+    await page.keyboard.press('3');
+    expect(readFileSync((await (await save(page, 'Drawing (SVG)')).path())!, 'utf8')).toContain('<path');
+    await page.keyboard.press('1');
+    expect((await save(page, 'Picture (PNG)')).suggestedFilename()).toBe('regard-heads.png');
+  });
+
+  it('speaks Chinese where the reader does, and changes on the way', async () => {
+    const page = await visit(link('view=grid'), { locale: 'zh-CN' });
+    expect(await page.evaluate(() => document.documentElement.lang)).toBe('zh-CN');
+    expect(await button(page, '总览').getAttribute('aria-pressed')).toBe('true');
+    await page.locator('header .quiet').click();
+    expect(await button(page, 'Grid').getAttribute('aria-pressed')).toBe('true');
+    await page.reload();
+    await page.waitForSelector('body.loaded');
+    expect(await page.evaluate(() => document.documentElement.lang)).toBe('en');
+  });
+
+  it('is dark where the system is, and by its button', async () => {
+    const page = await visit(link('view=head'), { colorScheme: 'dark' });
+    const paper = () => page.evaluate(() => getComputedStyle(document.body).backgroundColor);
+    expect(await paper()).toBe('rgb(20, 24, 29)');
+    await button(page, 'Dark or light').click();
+    expect(await paper()).toBe('rgb(251, 250, 247)');
+  });
+
+  it('fits a phone, and a finger reads a cell', async () => {
+    const page = await visit(link('view=head&section=0&layer=0&head=0'), phone);
+    expect(await page.evaluate(() => document.documentElement.scrollWidth)).toBeLessThanOrEqual(390);
+    await page.waitForFunction(() => !document.querySelector('.heat.waiting'));
+    await page.locator('.heat .overlay').scrollIntoViewIfNeeded();
+    const box = (await page.locator('.heat .overlay').boundingBox())!;
+    await page.touchscreen.tap(box.x + box.width / 2, box.y + box.height / 2);
+    await page.waitForFunction(() => /query \d+ · key \d+/.test(document.querySelector('.reading')!.textContent!));
+    for (const view of ['Grid', 'Lines']) {
+      await button(page, view).click();
+      expect(await page.evaluate(() => document.documentElement.scrollWidth)).toBeLessThanOrEqual(390);
+    }
+  });
+
+  it('names every control', async () => {
+    const page = await visit(link('view=lines'));
+    const nameless = await page.evaluate(() => [...document.querySelectorAll('button, select, input, textarea, canvas[tabindex]')]
+      .filter((one) => !(one.getAttribute('aria-label') || one.textContent!.trim() || (one.id && document.querySelector(`label[for=${one.id}]`))))
+      .map((one) => one.outerHTML));
+    expect(nameless).toEqual([]);
+  });
+
+  it('says kindly what went wrong, in both languages', async () => {
+    const page = await visit(base);
+    await page.keyboard.press('/');
+    await page.keyboard.press('Enter');
+    await page.waitForSelector('.notice:not([hidden])');
+    expect(await page.locator('.notice').textContent()).toContain('There is no sentence yet');
+    await page.locator('header .quiet').click();
+    expect(await page.locator('.notice').textContent()).toContain('请先输入一句');
+  });
+
+  it.skipIf(REAL !== '')('has words for each refusal, and markup in them stays text', async () => {
+    const page = await visit(base);
+    const ask = async (text: string) => {
+      await page.getByLabel('Sentence').fill(text);
+      await page.keyboard.press('Enter');
+      await page.waitForSelector('.notice:not([hidden])');
+      return (await page.locator('.notice').textContent())!;
+    };
+    expect(await ask('word '.repeat(80))).toContain('too long');
+    await button(page, 'Close').click();
+    expect(await ask('be busy')).toContain('busy with other sentences');
+    await button(page, 'Close').click();
+    expect(await ask('break')).toContain('something <b>unheard</b> of');
+    expect(await page.locator('.notice b').count()).toBe(0);
+    await mock.close();
+    await button(page, 'Try again').click();
+    await page.waitForFunction(() => /does not answer/.test(document.querySelector('.notice')!.textContent!));
+  });
+
+  it.skipIf(REAL !== '')('asks again, once, for a trace that the server let go', async () => {
+    const page = await visit(link('view=head&section=0&layer=0&head=0'));
+    await page.waitForFunction(() => !document.querySelector('.heat.waiting'));
+    mock.forget();
+    mock.log.length = 0;
+    await page.keyboard.press('ArrowRight');
+    await page.waitForFunction(() => !document.querySelector('.heat.waiting'));
+    expect(mock.log).toEqual(['GET /api/weights', 'POST /api/trace', 'GET /api/weights']);
+    expect(await page.locator('.notice').isVisible()).toBe(false);
+  });
+
+  it('asks nobody but its own server', async () => {
+    await visit(link('view=head'));
+    expect(opened[0].requests.filter((url) => !url.startsWith(base) && !url.startsWith('data:'))).toEqual([]);
+  });
+
+  it('from a file makes no request at all', async () => {
+    const target = translate(CAT);
+    const hostile = tokenize(CAT);
+    hostile[1] = '</script><img src=x onerror=alert(1)>';
+    const trace = synthesize('', CAT, target.text, hostile, target.tokens, { layers: 2, heads: 2 });
+    const file = join(folder, 'page.html');
+    writeFileSync(file, exported(readFileSync(PAGE, 'utf8'), trace));
+    const page = await visit(pathToFileURL(file).href + '#view=head&section=2&layer=1&head=1');
+    await page.waitForFunction(() => document.querySelectorAll('.strongest li').length > 0);
+    for (const key of ['ArrowLeft', '3', '1', 's', 'r']) await page.keyboard.press(key);
+    expect(await page.locator('.composer').isVisible()).toBe(false);
+    expect(await page.locator('.translation').textContent()).toBe(target.text);
+    expect(await page.locator('main img').count()).toBe(0);
+    expect(opened[0].requests.filter((url) => !url.startsWith('data:'))).toEqual([pathToFileURL(file).href]);
+    await page.locator('.save summary').click();
+    await Promise.all([page.waitForEvent('download'), button(page, 'Numbers (JSON)').click()]);
+  });
+
+  it('from a file without all heads says which it has not, and goes on', async () => {
+    const trace = synthesize('', 'a b', '', ['a', 'b'], [], { layers: 1, heads: 2 });
+    const file = join(folder, 'part.html');
+    writeFileSync(file, exported(readFileSync(PAGE, 'utf8'), trace).replace(/<script type="text\/plain" id="regard-block-0-0-1">.*?<\/script>/, ''));
+    const page = await visit(pathToFileURL(file).href + '#view=head&section=0&layer=0&head=1');
+    await page.waitForSelector('.notice:not([hidden])');
+    expect(await page.locator('.notice').textContent()).toContain('does not hold the weights of this head');
+    await page.keyboard.press('ArrowRight');
+    expect(await page.locator('.notice').isVisible()).toBe(false);
+    await page.waitForFunction(() => document.querySelectorAll('.strongest li').length > 0);
+  });
+
+  it('stays smooth with 1,000 tokens, 12 layers and 12 heads (reports, never asserts)', async () => {
+    const large = await startMock({ trace: longTrace(1000, 12, 12) });
+    try {
+      const page = await visit(large.url);
+      const shown = await page.evaluate(() => ({
+        paint: performance.getEntriesByName('first-contentful-paint')[0]?.startTime ?? NaN,
+        grid: performance.getEntriesByName('regard-shown')[0]?.startTime ?? NaN,
+      }));
+      const report = [`first paint ${shown.paint.toFixed(0)} ms, all 144 heads on screen ${shown.grid.toFixed(0)} ms after navigation`];
+      for (const [view, canvas] of [['head', '.heat .overlay'], ['lines', '.scroll canvas']]) {
+        await page.evaluate((name) => (location.hash = `#view=${name}&layer=3&head=4`), view);
+        await page.waitForFunction(() => document.querySelectorAll('.strongest li').length > 0);
+        await page.waitForTimeout(500);
+        const idle = await page.evaluate(hover, 'body');
+        const times = await page.evaluate(hover, canvas);
+        report.push(`hover in the ${view} view: script ${times.script}; until its frame is done ${times.frame} (an idle frame: ${idle.frame})`);
+      }
+      console.log(report.map((line) => `measured: ${line}`).join('\n'));
+    } finally {
+      await large.close();
+    }
+  });
+});
+
+// Runs in the page: sixty pointer moves, each timed until its handlers are
+// done and until the frame that shows it is done. Median and largest.
+async function hover(selector: string): Promise<{ script: string; frame: string }> {
+  const canvas = document.querySelector(selector)!;
+  const box = canvas.getBoundingClientRect();
+  const script: number[] = [];
+  const frame: number[] = [];
+  for (let i = 0; i < 60; ++i) {
+    await new Promise(requestAnimationFrame);
+    const x = selector.includes('overlay') ? box.left + box.width * (0.2 + 0.005 * i) : box.left + 60;
+    const y = box.top + box.height * (0.15 + 0.007 * i);
+    const begin = performance.now();
+    if (selector !== 'body') canvas.dispatchEvent(new PointerEvent('pointermove', { clientX: x, clientY: y, pointerType: 'mouse', bubbles: true }));
+    script.push(performance.now() - begin);
+    await new Promise<void>((done) => requestAnimationFrame(() => {
+      const channel = new MessageChannel();
+      channel.port1.onmessage = () => done();
+      channel.port2.postMessage(0);
+    }));
+    frame.push(performance.now() - begin);
+  }
+  const tell = (times: number[]) => {
+    times.sort((a, b) => a - b);
+    return `median ${times[times.length >> 1].toFixed(1)} ms, largest ${times[times.length - 1].toFixed(1)} ms`;
+  };
+  return { script: tell(script), frame: tell(frame) };
+}

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+import { describe, expect, it } from 'vitest';
+import { percent, pooledCodes, visibleKeys } from '../../src/heat';
+import { linesOfKey, linesOfQuery, strongestLines } from '../../src/lines';
+import { SvgPen } from '../../src/pen';
+import { asSourceError, BlockCache, PageSource, ServerSource, SourceError } from '../../src/source';
+import { parseTrace, TraceError, type Block } from '../../src/trace';
+import { synthesize } from '../mock/synthetic';
+
+const block = (rows: number, columns: number, ...codes: number[]): Block => ({ rows, columns, codes: Uint16Array.from(codes) });
+const empty = (bytes: number): Block => ({ rows: 1, columns: bytes / 2, codes: new Uint16Array(bytes / 2) });
+
+describe('the store of blocks', () => {
+  it('lets go of what was used longest ago', () => {
+    const cache = new BlockCache(30);
+    cache.put('a', empty(10));
+    cache.put('b', empty(10));
+    cache.put('c', empty(10));
+    cache.get('a');
+    cache.put('d', empty(10));
+    expect(['a', 'b', 'c', 'd'].filter((key) => cache.get(key))).toEqual(['a', 'c', 'd']);
+  });
+  it('keeps the newest, however large, and counts a second put once', () => {
+    const cache = new BlockCache(30);
+    cache.put('a', empty(20));
+    cache.put('a', empty(20));
+    expect(cache.size).toBe(1);
+    cache.put('huge', empty(100));
+    expect(cache.get('huge')).toBeDefined();
+    expect(cache.get('a')).toBeUndefined();
+  });
+});
+
+describe('the strongest lines', () => {
+  const matrix = block(2, 3, 60000, 100, 5000, 40000, 60000, 700);
+  it('come strongest last', () => {
+    expect(strongestLines(matrix, 2, 3).map((line) => [line.q, line.k])).toEqual([[1, 0], [0, 0], [1, 1]]);
+  });
+  it('leave out what cannot be seen, and rows after the step', () => {
+    expect(strongestLines(matrix, 2, 100).length).toBe(5);
+    expect(strongestLines(matrix, 1, 100).map((line) => line.k)).toEqual([2, 0]);
+  });
+  it('take the first among equals', () => {
+    const flat = block(10, 10, ...new Array<number>(100).fill(655));
+    expect(strongestLines(flat, 10, 7).map((line) => line.q * 10 + line.k)).toEqual([0, 1, 2, 3, 4, 5, 6]);
+    expect(strongestLines(block(2, 2, 0, 0, 0, 0), 2, 5)).toEqual([]);
+  });
+  it('of one token are its row or its column', () => {
+    expect(linesOfQuery(matrix, 1).map((line) => line.code)).toEqual([40000, 60000, 700]);
+    expect(linesOfKey(matrix, 2, 2).map((line) => line.code)).toEqual([5000, 700]);
+    expect(linesOfKey(matrix, 2, 1).map((line) => line.code)).toEqual([5000]);
+  });
+});
+
+describe('a heat map smaller than its cells', () => {
+  it('loses no strong cell', () => {
+    const codes = new Uint16Array(1000 * 1000);
+    codes[777 * 1000 + 333] = 50000;
+    const small = pooledCodes({ rows: 1000, columns: 1000, codes }, 0, 0, 0.35, 350, 350);
+    expect(Math.max(...small)).toBe(50000);
+    expect(small[Math.floor(777.5 * 0.35) * 350 + Math.floor(333.5 * 0.35)]).toBe(50000);
+  });
+});
+
+it('a causal row ends at its own key', () => {
+  expect([0, 1, 2].map((q) => visibleKeys({ causal: true }, 3, 3, q))).toEqual([1, 2, 3]);
+  expect([0, 1].map((q) => visibleKeys({ causal: true }, 2, 5, q))).toEqual([4, 5]);
+  expect(visibleKeys({ causal: false }, 3, 3, 0)).toBe(3);
+});
+
+it('percentages have as many digits as they need', () => {
+  expect([0, 0.00012, 0.0123, 0.456, 1].map(percent)).toEqual(['0 %', '0.012 %', '1.23 %', '45.6 %', '100.0 %']);
+});
+
+it('a drawing cannot be broken by a token', () => {
+  const pen = new SvgPen(10, 10);
+  pen.text(1, 2, '</text><script>"&', { fill: '#000', size: 9 });
+  expect(pen.toString()).toContain('&lt;/text&gt;&lt;script&gt;&quot;&amp;</text>');
+});
+
+describe('the server', () => {
+  const made = synthesize('one', 'a', 'b', ['a', 'b'], [], { layers: 1, heads: 1 });
+  const answer = (value: unknown, status = 200) => new Response(value instanceof Uint16Array ? (value.buffer as ArrayBuffer) : JSON.stringify(value), { status });
+  it('that let go of a trace is asked for it again, once', async () => {
+    const asked: string[] = [];
+    const source = new ServerSource(async (url) => {
+      asked.push(url);
+      if (url === '/api/trace') return answer({ ...made.header, id: `id ${asked.length}` });
+      if (url.includes('id%201')) return answer({ error: { code: 'gone' } }, 404);
+      return answer(made.block(0, 0, 0));
+    });
+    const trace = await source.trace('a', '');
+    const got = await source.block(trace, 0, 0, 0);
+    expect(got.codes).toEqual(made.block(0, 0, 0));
+    expect(asked.map((url) => url.split('?')[0])).toEqual(['/api/trace', '/api/weights', '/api/trace', '/api/weights']);
+    expect(trace.id).toBe('id 3');
+  });
+  it('that lets go of it again is not asked for ever', async () => {
+    let asked = 0;
+    const source = new ServerSource(async (url) => (++asked, url === '/api/trace' ? answer(made.header) : answer({ error: { code: 'gone' } }, 404)));
+    const trace = await source.trace('a', '');
+    await expect(source.block(trace, 0, 'rollout', 0)).rejects.toMatchObject({ code: 'gone' });
+    expect(asked).toBe(4);
+  });
+  it('that is away, or speaks no JSON, gives an error that has words', async () => {
+    const away = new ServerSource(async () => Promise.reject(new TypeError('failed')));
+    await expect(away.info()).rejects.toMatchObject({ code: 'network' });
+    const strange = new ServerSource(async () => new Response('<html>', { status: 502 }));
+    await expect(strange.trace('a', '')).rejects.toMatchObject({ code: 'other', message: 'HTTP 502' });
+  });
+  it('may send limits', async () => {
+    const source = new ServerSource(async () => answer({ error: { code: 'too_long', message: 'm', limit: 200 } }, 413));
+    await expect(source.trace('a', '')).rejects.toMatchObject({ code: 'too_long', limit: 200 });
+  });
+});
+
+describe('a page with its trace inside', () => {
+  const made = synthesize('one', 'a', 'b', ['a', 'b'], [], { layers: 1, heads: 2 });
+  const base64 = (codes: Uint16Array) => Buffer.from(codes.buffer).toString('base64');
+  const source = new PageSource(JSON.stringify(made.header), (id) => (id === 'regard-block-0-0-1' ? base64(made.block(0, 0, 1)) : null));
+  it('has its blocks, and says which are missing', async () => {
+    const { trace } = await source.info();
+    expect((await source.block(trace!, 0, 0, 1)).codes).toEqual(made.block(0, 0, 1));
+    await expect(source.block(trace!, 0, 0, 0)).rejects.toMatchObject({ code: 'missing_block' });
+  });
+});
+
+it('every failure becomes an error with a code', () => {
+  expect(asSourceError(new TraceError('t'))).toMatchObject({ code: 'trace', message: 't' });
+  expect(asSourceError(new SourceError('busy', 'b'))).toMatchObject({ code: 'busy' });
+  expect(asSourceError('odd')).toMatchObject({ code: 'other', message: 'odd' });
+  expect(() => parseTrace(null)).toThrow('header must be an object');
+});

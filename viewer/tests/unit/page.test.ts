@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+import { describe, expect, it } from 'vitest';
+import { colorTable, headColor, luminance, paletteColor, PALETTES, position, weightAt } from '../../src/color';
+import { fill, languageOf, STRINGS } from '../../src/i18n';
+import { cellAt, layoutHeat, layoutLines, zoomAt } from '../../src/layout';
+import { fitPlace, readPlace, START, writePlace } from '../../src/permalink';
+import { QUESTIONS, questionsFor, rank } from '../../src/statistics';
+import { labelStride, shorten, showTokens } from '../../src/tokens';
+import type { HeadStatistics, Section } from '../../src/trace';
+
+describe('the address', () => {
+  const place = { ...START, text: 'Wie & was = 100 % #1? 你好', direction: 'de-en', section: 2, layer: 3, head: 1, view: 'lines' as const, step: 4, heads: [0, 1] };
+  it('comes back as it was written, whatever the sentence holds', () => {
+    expect(readPlace(writePlace(place))).toEqual(place);
+    expect(readPlace(writePlace({ ...place, layer: 'rollout' })).layer).toBe('rollout');
+  });
+  it('is the one that the documents show', () => {
+    expect(writePlace({ ...START, text: 'a b', direction: 'en-zh', layer: 1, head: 2, view: 'head', step: 3 }))
+      .toBe('#text=a%20b&direction=en-zh&section=0&layer=1&head=2&view=head&step=3');
+  });
+  it('may be anything at all', () => {
+    expect(readPlace('#text=%E4%zz&layer=-1&head=1e9&view=<b>&step=x&heads=a,,2,2&=&x')).toEqual({ ...START, heads: [2] });
+  });
+  it('is kept inside a smaller trace', () => {
+    const fitted = fitPlace({ ...place, layer: 'rollout', heads: [0, 7] }, [{ layers: 2, heads: 2, rollout: false }], 3);
+    expect(fitted).toMatchObject({ section: 0, layer: 0, head: 1, heads: [0], step: 0 });
+  });
+});
+
+describe('both languages', () => {
+  const keys = Object.keys(STRINGS.en) as (keyof typeof STRINGS.en)[];
+  it('have the same keys', () => expect(Object.keys(STRINGS.zh).sort()).toEqual([...keys].sort()));
+  it.each(keys)('%s: is written, with the same places to fill', (key) => {
+    const places = (text: string) => (text.match(/\{\w+\}/g) ?? []).sort();
+    expect(STRINGS.en[key].trim()).not.toBe('');
+    expect(places(STRINGS.zh[key])).toEqual(places(STRINGS.en[key]));
+  });
+  it('are chosen by the reader', () => {
+    expect(languageOf(['de', 'zh-TW', 'en'])).toBe('zh');
+    expect(languageOf(['en-GB', 'zh'])).toBe('en');
+    expect(languageOf(['fr'])).toBe('en');
+  });
+  it('fill only what is given', () => expect(fill('{a} and {b}', { a: '{b}' })).toBe('{b} and {b}'));
+});
+
+describe('statistics', () => {
+  const one = (entropy: number | null, same: number | null): HeadStatistics => ({ entropy, distance: null, first: 0, previous: null, same });
+  const section = {
+    name: 'encoder', queries: 0, keys: 0, layers: 2, heads: 2, causal: false, rollout: true, thumbnails: { rows: 0, columns: 0, data: new Uint8Array() },
+    statistics: [[one(2, 0.1), one(null, 0.5)], [one(1, 0.5), one(2, 0.9)]],
+  } satisfies Section;
+  const order = (places: { layer: number; head: number }[]) => places.map(({ layer, head }) => `${layer}.${head}`).join(' ');
+  it('are sorted, equals in the order of heads, none last', () => {
+    expect(order(rank(section, QUESTIONS.sharp))).toBe('1.0 0.0 1.1 0.1');
+    expect(order(rank(section, QUESTIONS.diffuse))).toBe('0.0 1.1 1.0 0.1');
+    expect(order(rank(section, QUESTIONS.same))).toBe('1.1 0.1 1.0 0.0');
+    expect(order(rank(section, { column: 'head', descending: false }))).toBe('0.0 0.1 1.0 1.1');
+    expect(order(rank(section, { column: 'head', descending: true }))).toBe('1.1 1.0 0.1 0.0');
+  });
+  it('ask only what can be answered', () => expect(questionsFor(section)).toEqual(['sharp', 'diffuse', 'first', 'same']));
+});
+
+describe('tokens', () => {
+  it('of SentencePiece are words, and the inside of a word has a dot', () => {
+    expect(showTokens(['▁The', '▁un', 'known', '▁', '.', '</s>'])).toEqual(['The', 'un', '·known', '␣', '.', '</s>']);
+  });
+  it('in Chinese stay as they are', () => expect(showTokens(['<s>', '▁那只', '猫', '。'])).toEqual(['<s>', '那只', '猫', '。']));
+  it('of byte-level BPE and WordPiece are understood', () => {
+    expect(showTokens(['Hello', 'Ġworld', 'Ċ'])).toEqual(['Hello', 'world', '↵']);
+    expect(showTokens(['[CLS]', 'play', '##ing'])).toEqual(['[CLS]', 'play', '·ing']);
+  });
+  it('of plain words get no marks', () => expect(showTokens(['the', 'cat'])).toEqual(['the', 'cat']));
+  it('cannot turn the direction of the page, and nothing is invisible', () => {
+    expect(showTokens(['a\u202eb', '', '\n', ' '])).toEqual(['a\ufffdb', '∅', '↵', '␣']);
+  });
+  it('are cut between characters', () => {
+    expect(shorten('abcdef', 4)).toBe('abc…');
+    expect(shorten('😀😀😀', 3)).toBe('😀😀😀');
+  });
+  it('are thinned by 1, 2 and 5', () => {
+    expect([20, 14, 8, 4, 1, 0.7, 0.1].map((cell) => labelStride(cell, 14))).toEqual([1, 1, 2, 5, 20, 20, 200]);
+  });
+});
+
+describe('the layout', () => {
+  const size = { rows: 10, columns: 12, width: 800, height: 600, queryLabel: 60, keyLabel: 90 };
+  it('fits the room with square cells', () => {
+    for (const columns of [1, 2, 12, 100, 1000]) {
+      for (const rows of [1, 7, 1000]) {
+        const it = layoutHeat({ ...size, rows, columns });
+        expect(it.left + it.plotWidth).toBeLessThanOrEqual(800);
+        expect(it.height).toBeLessThanOrEqual(610);
+        expect(it.plotWidth / columns).toBeCloseTo(it.plotHeight / rows, 9);
+      }
+    }
+  });
+  it('tilts labels only where they need it', () => {
+    expect(layoutHeat(size).tilted).toBe(true);
+    expect(layoutHeat({ ...size, keyLabel: 20 }).tilted).toBe(false);
+  });
+  it('finds the cell under a point, also when zoomed', () => {
+    const flat = layoutHeat(size);
+    const middle = (i: number) => (i + 0.5) * flat.cell;
+    expect(cellAt(flat, 10, 12, flat.left + middle(3), flat.top + middle(7))).toEqual({ q: 7, k: 3 });
+    expect(cellAt(flat, 10, 12, flat.left - 1, flat.top + 5)).toBeNull();
+    expect(cellAt(flat, 10, 12, flat.left + flat.plotWidth, flat.top + 5)).toBeNull();
+  });
+  it('zooms around the pointer and stays inside', () => {
+    const large = { ...size, rows: 1000, columns: 1000 };
+    const flat = layoutHeat(large);
+    const [x, y] = [flat.left + 200, flat.top + 100];
+    const before = cellAt(flat, 1000, 1000, x, y)!;
+    const zoom = zoomAt(flat, { factor: 1, x0: 0, y0: 0 }, 8, x, y);
+    const near = layoutHeat(large, zoom);
+    const after = cellAt(near, 1000, 1000, x, y)!;
+    expect(Math.abs(after.q - before.q) + Math.abs(after.k - before.k)).toBeLessThanOrEqual(2);
+    expect(layoutHeat(large, { factor: 8, x0: -50, y0: 5000 })).toMatchObject({ x0: 0 });
+    expect(layoutHeat(large, { factor: 8, x0: 0, y0: 5000 }).y0).toBeCloseTo(1000 - near.plotHeight / near.cell, 6);
+    expect(zoomAt(near, zoom, 1e9, x, y).factor * flat.cell).toBeLessThanOrEqual(48.001);
+    expect(zoomAt(near, zoom, 1e-9, x, y).factor).toBe(1);
+  });
+  it('keeps both lists of tokens on a phone', () => {
+    const lines = layoutLines(10, 20, 360, 300, 300);
+    expect(lines.leftX).toBeGreaterThan(100);
+    expect(lines.rightX).toBeLessThan(260);
+    expect(lines.rightX - lines.leftX).toBeGreaterThan(60);
+    expect(lines.leftOffset).toBe(5 * lines.row);
+  });
+});
+
+describe('colours', () => {
+  it.each(PALETTES.flatMap((name) => [[name, false], [name, true]] as const))('%s (dark: %s) change in one direction of lightness', (name, dark) => {
+    const light = Array.from({ length: 65 }, (_, i) => luminance(paletteColor(name, dark, i / 64)));
+    const sign = Math.sign(light[64] - light[0]);
+    for (let i = 1; i < light.length; ++i) expect(sign * (light[i] - light[i - 1])).toBeGreaterThanOrEqual(-1e-4);
+    expect(Math.abs(light[64] - light[0])).toBeGreaterThan(0.5);
+  });
+  it('of the legend mean what the map means', () => {
+    for (const curve of ['linear', 'root', 'stretch'] as const) {
+      for (const t of [0, 0.25, 0.5, 1]) expect(position(weightAt(t, curve, 0.4), curve, 0.4)).toBeCloseTo(t, 12);
+    }
+    expect(position(0.1, 'stretch', 0)).toBe(0);
+  });
+  it('of a table run from the first to the last', () => {
+    const table = colorTable(256, 'ink', false, 'linear', 1);
+    const [r, g, b] = paletteColor('ink', false, 1);
+    expect(table[255]).toBe(((255 << 24) | (b << 16) | (g << 8) | r) >>> 0);
+    expect(new Set(table).size).toBeGreaterThan(128);
+  });
+  it('of neighbouring heads differ', () => {
+    for (const dark of [false, true]) expect(new Set(Array.from({ length: 8 }, (_, i) => headColor(i, dark))).size).toBe(8);
+  });
+});

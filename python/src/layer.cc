@@ -126,8 +126,8 @@ nb::object call(const MultiHeadAttention& self, nb::object query,
               !keywords.head_scales.is_valid() &&
               !keywords.sequences.is_valid() && keywords.dropout == 0,
           kWhere,
-          "a call takes mask, bias, alibi, softcap, seed and threads; the rest "
-          "belongs to the layer");
+          "a call takes mask, bias, alibi, softcap, compute, seed and threads; "
+          "the rest belongs to the layer");
   const bool dropping = wanted.training && self.config().dropout > 0;
   require(!dropping || keywords.seed, kWhere,
           "training with dropout needs a seed, a new one for each step");
@@ -161,6 +161,7 @@ nb::object call(const MultiHeadAttention& self, nb::object query,
   options.alibi_slopes = common.alibi_slopes;
   options.softcap = common.softcap;
   options.threads = common.threads;
+  options.compute = common.compute;
   options.mode = wanted.training ? nn::Mode::kTraining : nn::Mode::kInference;
   options.dropout_seed = keywords.seed.value_or(0);
   if (wanted.keep_context) options.context = &context->saved;
@@ -261,12 +262,15 @@ the first parameters, state_dict gives them.
                    "mask: Mask | None = None, bias=None, alibi=None, "
                    "softcap: float | None = None, training: bool = False, "
                    "seed: int | None = None, weights: str | None = None, "
-                   "keep_context: bool = False, threads: int | None = None)"),
+                   "keep_context: bool = False, compute: str = 'float32', "
+                   "threads: int | None = None)"),
            R"(The output, [batch, q_len, model_dim] or without batch.
 
 Without key and value it is self attention. weights="each" or "mean" also returns
 the weights of each head or their mean; keep_context=True also returns what
-backward needs.)")
+backward needs. compute="bfloat16" rounds inputs and weights to bf16 where they
+are multiplied, which is faster on processors with such products; not with
+keep_context.)")
       .def("backward", &backward, nb::arg("context"), nb::arg("d_out"),
            R"(The gradients: (of the parameters by name, of the inputs).
 

@@ -163,6 +163,7 @@ class Attend {
     options.softcap = static_cast<Real>(flags_.softcap);
     options.dropout = {static_cast<float>(flags_.dropout), flags_.seed};
     options.threads = {.count = flags_.threads};
+    options.compute = flags_.compute;
     if (bias_) {
       bias_ = converted(*std::move(bias_), dtype_of<Real>());
       options.bias = {bias_->values<Real>().data(),

@@ -8,6 +8,7 @@
 #include <map>
 #include <utility>
 
+#include "cli/number_list.h"
 #include "cli/tensor_file.h"
 #include "cli/text.h"
 #include "cli/usage_error.h"
@@ -89,6 +90,14 @@ void add_operation_flags(CLI::App& app, AttentionFlags& flags) {
   app.add_option("--seed", flags.seed, "Of everything random; 0 if not given")
       ->type_name("S")
       ->group(group);
+  const std::map<std::string, Compute> arithmetic{
+      {"float32", Compute::kFloat32}, {"bfloat16", Compute::kBFloat16}};
+  app.add_option("--compute", flags.compute,
+                 "float32, or bfloat16: products of numbers rounded to bf16, "
+                 "faster where the processor has them")
+      ->type_name("TYPE")
+      ->transform(CLI::CheckedTransformer(arithmetic).description(""))
+      ->group(group);
   add_threads_flag(app, flags.threads)->group(group);
 }
 
@@ -113,11 +122,27 @@ void add_output_flags(CLI::App& app, AttentionFlags& flags) {
                "Draw each head's weights (of the first batch entry). This is "
                "what happens when neither file is asked for")
       ->group(group);
+  add_picture_flags(app, flags.head, flags.top);
   app.add_option("--text", flags.text,
                  "Words that name the positions in the picture")
       ->type_name("WORDS")
       ->group(group);
   add_color_flag(app, flags.color);
+}
+
+void add_picture_flags(CLI::App& app, std::string& head, std::int64_t& top) {
+  constexpr std::int64_t kMostKeys = 1000;
+  app.add_option("--head", head,
+                 "Draw these heads only, such as 3 or 0-2,7; all if not given")
+      ->type_name("LIST")
+      ->check(check_numbers)
+      ->group("Results");
+  app.add_option("--top", top,
+                 "List the N strongest keys of each query under the picture, "
+                 "for long inputs")
+      ->type_name("N")
+      ->check(CLI::Range(std::int64_t{1}, kMostKeys).description(""))
+      ->group("Results");
 }
 
 bool has_inputs(const AttentionFlags& flags) {
@@ -142,7 +167,8 @@ Inputs load_inputs(const AttentionFlags& flags) {
 }
 
 bool wants_picture(const AttentionFlags& flags) {
-  return flags.show || (flags.out.empty() && flags.weights.empty());
+  return flags.show || !flags.head.empty() || flags.top > 0 ||
+         (flags.out.empty() && flags.weights.empty());
 }
 
 void check_outputs(const AttentionFlags& flags) {
@@ -184,7 +210,10 @@ HeatMaps make_picture(const HeatMaps::Sizes& sizes, const AttentionFlags& flags,
                                           : std::to_string(i));
   }
   labels.keys.insert(labels.keys.end(), more_keys.begin(), more_keys.end());
-  return {sizes, std::move(labels), standard_output(flags.color)};
+  return {sizes,
+          std::move(labels),
+          standard_output(flags.color),
+          {parse_numbers(flags.head, "--head"), flags.top}};
 }
 
 }  // namespace regard::cli

@@ -9,6 +9,7 @@
 
 #include "cli/heat_map.h"
 #include "cli/screen.h"
+#include "regard/attention/attention.h"
 #include "regard/tensor/tensor.h"
 
 namespace regard::cli {
@@ -28,11 +29,14 @@ struct AttentionFlags {
   double softcap = 0;
   double dropout = 0;
   std::uint64_t seed = 0;
+  Compute compute = Compute::kFloat32;
   int threads = 0;
 
   std::string out;
   std::string weights;
   bool show = false;
+  std::string head;      // a list
+  std::int64_t top = 0;  // keys to list of each query
   std::string text;
   ColorWhen color = ColorWhen::kAuto;
 };
@@ -41,6 +45,7 @@ void add_input_flags(CLI::App& app, AttentionFlags& flags);
 void add_operation_flags(CLI::App& app, AttentionFlags& flags);
 void add_output_flags(CLI::App& app, AttentionFlags& flags);
 CLI::Option* add_threads_flag(CLI::App& app, int& threads);
+void add_picture_flags(CLI::App& app, std::string& head, std::int64_t& top);
 
 // An option whose value names a tensor's file.
 CLI::Option* add_file(CLI::App& app, const std::string& name,

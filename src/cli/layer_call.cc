@@ -66,6 +66,7 @@ void call_layer(const nn::MultiHeadAttention& layer, const Inputs& inputs,
   options.dropout_seed = flags.seed;
   if (wants_weights) options.weights = weights.view<float, 4>();
   options.threads = {.count = flags.threads};
+  options.compute = flags.compute;
   layer.forward(query, key, value,
                 {out.values<float>().data(),
                  {query.extent(0), query.extent(1), config.model_dim}},

@@ -48,6 +48,7 @@ AttentionOptions attention_options(const MultiHeadAttentionConfig& c,
     o.dropout = {c.dropout, options.dropout_seed};
   }
   o.threads = options.threads;
+  o.compute = options.compute;
   return o;
 }
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <mutex>
 #include <utility>
 #include <vector>
 
@@ -199,7 +200,29 @@ MultiHeadAttention::MultiHeadAttention(const MultiHeadAttentionConfig& config,
   pack();
 }
 
+struct MultiHeadAttention::Bf16Weights {
+  std::once_flag packed;
+  Tensor q, k, v, out;
+};
+
+const MultiHeadAttention::Bf16Weights& MultiHeadAttention::bf16_weights()
+    const {
+  std::call_once(bf16_->packed, [&] {
+    const detail::Widths w(config_);
+    bf16_->q = detail::packed_bf16_weight(
+        detail::weight_rows(parameters_, "q_proj_weight", 0, w.q));
+    bf16_->k = detail::packed_bf16_weight(
+        detail::weight_rows(parameters_, "k_proj_weight", w.q, w.k));
+    bf16_->v = detail::packed_bf16_weight(
+        detail::weight_rows(parameters_, "v_proj_weight", w.q + w.k, w.v));
+    bf16_->out = detail::packed_bf16_weight(
+        parameters_.at("out_proj.weight").view<float, 2>());
+  });
+  return *bf16_;
+}
+
 void MultiHeadAttention::pack() {
+  bf16_ = std::make_shared<Bf16Weights>();
   const detail::Widths w(config_);
   packed_q_ = detail::packed_weight(
       detail::weight_rows(parameters_, "q_proj_weight", 0, w.q));
@@ -219,6 +242,12 @@ void MultiHeadAttention::forward(
   check_inputs(config_, in);
   const std::int64_t all_keys = in.kv_len() + appended_keys();
   check_outputs(config_, in, all_keys, out, options);
+  const bool in_bf16 = options.compute == Compute::kBFloat16;
+  require(!in_bf16 || options.context == nullptr, kForward,
+          "compute in bf16 is for inference; a context for backward came");
+  const auto packed = [&](const Tensor& weight, Tensor Bf16Weights::*rounded) {
+    return in_bf16 ? &(bf16_weights().*rounded) : &weight;
+  };
   const detail::Widths w(config_);
   Activations acts(in, w, config_.heads);
 
@@ -229,9 +258,12 @@ void MultiHeadAttention::forward(
     return in_bias.empty() ? nullptr : in_bias.data() + begin;
   };
   const std::array products{
-      detail::Product{in.query, &packed_q_, bias_at(0), acts.q.rows()},
-      detail::Product{in.key, &packed_k_, bias_at(w.q), acts.k.rows()},
-      detail::Product{in.value, &packed_v_, bias_at(w.q + w.k), acts.v.rows()}};
+      detail::Product{in.query, packed(packed_q_, &Bf16Weights::q), bias_at(0),
+                      acts.q.rows()},
+      detail::Product{in.key, packed(packed_k_, &Bf16Weights::k), bias_at(w.q),
+                      acts.k.rows()},
+      detail::Product{in.value, packed(packed_v_, &Bf16Weights::v),
+                      bias_at(w.q + w.k), acts.v.rows()}};
   detail::multiply(products, options.threads);
 
   // 2. The heads' attention, back into rows.
@@ -253,7 +285,8 @@ void MultiHeadAttention::forward(
   // 3. The output projection.
   const std::span<const float> out_bias =
       detail::values_of(parameters_, "out_proj.bias");
-  const std::array last{detail::Product{acts.attended.rows(), &packed_out_,
+  const std::array last{detail::Product{acts.attended.rows(),
+                                        packed(packed_out_, &Bf16Weights::out),
                                         out_bias.data(), out}};
   detail::multiply(last, options.threads);
   if (options.context != nullptr) {

@@ -15,13 +15,17 @@ namespace regard::nn::detail {
 // reads: [ceil(out / 16) * 16 * in], to be used with the same `out` and `in`.
 Tensor packed_weight(TensorView<const float, 2> weight);
 
+// The same weight rounded to bf16, as kernels::bf16_gemm reads it. A product
+// with it rounds its input to bf16, too.
+Tensor packed_bf16_weight(TensorView<const float, 2> weight);
+
 // output = input weight^T + bias, for every row of every batch entry.
 struct Product {
   TensorView<const float, 3> input;  // [batch, len, in]
-  const Tensor* packed = nullptr;    // of packed_weight
+  const Tensor* packed = nullptr;    // of packed_weight or packed_bf16_weight
   const float* bias = nullptr;       // [out], or null for none
   TensorView<float, 3> output;       // [batch, len, out], apart from the input
-  // kResult adds to what is there.
+  // kResult adds to what is there; not in bf16.
   kernels::Start start = kernels::Start::kZero;
 };
 

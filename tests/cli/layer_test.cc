@@ -234,6 +234,36 @@ TEST_F(Layer, TakesTheOptionsOfTheOperation) {
       project(mixed, matrix_of(state["out_proj.weight"]), nullptr, 0, 6));
 }
 
+TEST_F(Layer, ComputesInBf16OnRequest) {
+  StateDict state;
+  state.emplace("in_proj_weight", random_tensor({24, 8}, 1));
+  state.emplace("out_proj.weight", random_tensor({8, 8}, 2));
+  save_safetensors(path("mha.safetensors"), state);
+  const std::string x = save("x.npy", random_tensor({5, 8}, 3));
+  const auto output = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> words{path("mha.safetensors"),
+                                   "-x",
+                                   x,
+                                   "--heads",
+                                   "2",
+                                   "--out",
+                                   path("y.npy")};
+    words.insert(words.end(), more.begin(), more.end());
+    expect_run(words);
+    return load_npy(path("y.npy"));
+  };
+  const Tensor exact = output({"--compute", "float32"});
+  const Tensor rounded = output({"--compute", "bfloat16"});
+  double worst = 0, largest = 0;
+  for (std::size_t i = 0; i < 40; ++i) {
+    const double value = exact.values<float>()[i];
+    worst = std::max(worst, std::abs(rounded.values<float>()[i] - value));
+    largest = std::max(largest, std::abs(value));
+  }
+  EXPECT_GT(worst, 1e-5 * largest);
+  EXPECT_LT(worst, 0.05 * largest);
+}
+
 TEST_F(Layer, DropsWeightsBySeed) {
   StateDict state;
   state.emplace("in_proj_weight", random_tensor({12, 4}, 1));

@@ -6,8 +6,9 @@
 // IN holds the inputs query, key and value (batched or not), the parameters as
 // param.<name>, and if wanted bias [b, h, q, k] and any number of dense masks
 // keep.<n> and drop.<n> [b, h, q, k]. Its metadata hold the numbers of the
-// config by their names, and causal = top_left or bottom_right. OUT gets out,
-// weights and average_weights.
+// config by their names, causal = top_left or bottom_right, and bf16 = 1 for
+// compute in bf16. OUT gets out, weights and average_weights; in bf16 out.amx,
+// out.dot and out.portable instead, for the paths that the machine has.
 #include <cstdio>
 #include <exception>
 #include <map>
@@ -15,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/bf16_cpu.h"
 #include "regard/io/safetensors.h"
 #include "regard/nn/multi_head_attention.h"
 
@@ -67,6 +69,20 @@ Mask mask_of(const SafetensorsFile& file) {
   return mask;
 }
 
+// The output on every path of bf16 that the machine has.
+template <typename Body>
+StateDict run_bf16(const Body& body) {
+  const std::pair<kernels::Bf16Path, const char*> paths[] = {
+      {kernels::Bf16Path::kAmx, "out.amx"},
+      {kernels::Bf16Path::kDot, "out.dot"},
+      {kernels::Bf16Path::kPortable, "out.portable"}};
+  StateDict result;
+  for (const auto& [path, name] : paths) {
+    if (kernels::choose_bf16_path(path)) result[name] = body();
+  }
+  return result;
+}
+
 // Rank 2 or 3, as the test wants the layer to be called.
 template <int Rank>
 StateDict run(const SafetensorsFile& file,
@@ -87,6 +103,13 @@ StateDict run(const SafetensorsFile& file,
   nn::MultiHeadAttentionOptions options;
   options.mask = mask_of(file);
   if (file.contains("bias")) options.bias = file.view<float, 4>("bias");
+  if (number(file.metadata(), "bf16", 0) != 0) {
+    options.compute = Compute::kBFloat16;
+    return run_bf16([&] {
+      layer.forward(query, key, value, out.view<float, Rank>(), options);
+      return out;
+    });
+  }
   options.weights = weights.view<float, 4>();
   options.average_weights = average.view<float, 3>();
   layer.forward(query, key, value, out.view<float, Rank>(), options);

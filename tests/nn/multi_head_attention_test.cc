@@ -7,9 +7,11 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "kernels/bf16_cpu.h"
 #include "regard/kernels/targets.h"
 #include "support/reference_layer.h"
 
@@ -458,6 +460,124 @@ TEST(MultiHeadAttention, NaNInAHiddenKeyReachesNothing) {
   EXPECT_EQ(run(c).out, clean);
   c.value[0] = std::nanf("");
   for (const float x : run(c).out) EXPECT_TRUE(std::isnan(x));
+}
+
+// ---- compute in bf16 ----
+
+std::vector<float> run_bf16(const LayerCase& c, Threads threads = {}) {
+  std::vector<float> out;
+  forward(c, out, [&](MultiHeadAttentionOptions& options) {
+    options.compute = Compute::kBFloat16;
+    options.threads = threads;
+  });
+  return out;
+}
+
+void on_every_bf16_path(const std::function<void()>& body) {
+  using kernels::Bf16Path;
+  for (const Bf16Path path :
+       {Bf16Path::kAmx, Bf16Path::kDot, Bf16Path::kPortable}) {
+    if (!kernels::choose_bf16_path(path)) continue;
+    SCOPED_TRACE(static_cast<int>(path));
+    body();
+    kernels::choose_best_bf16_path();
+  }
+}
+
+void round_to_bf16(std::span<float> values) {
+  for (float& value : values) value = static_cast<float>(BFloat16(value));
+}
+
+// Every number that is multiplied is off by at most 2^-9 of itself, on a way of
+// four products: the output may be off by a few times that.
+void expect_near_in_bf16(LayerCase c) {
+  for (auto& [name, tensor] : c.parameters) {
+    round_to_bf16(tensor.values<float>());
+  }
+  round_to_bf16(c.query);
+  round_to_bf16(c.key);
+  round_to_bf16(c.value);
+  const LayerResult<double> exact = test::reference_layer<double>(c);
+  double largest = 0;
+  for (const double value : exact.out) {
+    largest = std::max(largest, std::abs(value));
+  }
+  on_every_bf16_path([&] {
+    const double worst = max_diff(run_bf16(c), exact.out);
+    EXPECT_LE(worst, 0x1p-6 * largest);
+    EXPECT_GT(worst, 0x1p-16 * largest);  // it was in bf16
+  });
+}
+
+TEST(MultiHeadAttention, ComputesInBf16OnRequest) {
+  expect_near_in_bf16(make_case({.model_dim = 64, .heads = 4}, 2, 7, 50));
+  expect_near_in_bf16(make_case({.model_dim = 60,
+                                 .heads = 6,
+                                 .kv_heads = 2,
+                                 .key_dim = 30,
+                                 .value_dim = 45,
+                                 .bias_kv = true,
+                                 .add_zero_attn = true},
+                                1, 33, 40));
+  LayerCase c = make_case({.model_dim = 48, .heads = 3}, 2, 20, 20);
+  c.mask = test::causal_spec();
+  c.softcap = 3;
+  expect_near_in_bf16(c);
+}
+
+TEST(MultiHeadAttention, HasTheSameBitsInBf16ForAnyThreadsAndBatch) {
+  const LayerCase c = make_case({.model_dim = 96, .heads = 4}, 3, 70, 90);
+  on_every_bf16_path([&] {
+    const std::vector<float> whole = run_bf16(c, {.count = 1});
+    EXPECT_EQ(run_bf16(c, {.count = 3}), whole);
+    LayerCase one = c;
+    one.batch = 1;
+    one.query.resize(one.query.size() / 3);
+    one.key.resize(one.key.size() / 3);
+    one.value.resize(one.value.size() / 3);
+    const std::vector<float> alone = run_bf16(one);
+    EXPECT_TRUE(std::equal(alone.begin(), alone.end(), whole.begin()));
+  });
+}
+
+TEST(MultiHeadAttention, PacksNewParametersForBf16) {
+  LayerCase c = make_case({.model_dim = 32, .heads = 2}, 1, 5, 5);
+  MultiHeadAttention layer(c.config, c.parameters);
+  const TensorView<const float, 3> x(c.query.data(), {1, 5, 32});
+  const auto call = [&] {
+    std::vector<float> out(5 * 32);
+    layer.forward(x, TensorView<float, 3>(out.data(), {1, 5, 32}),
+                  {.compute = Compute::kBFloat16});
+    return out;
+  };
+  const std::vector<float> before = call();
+  StateDict doubled = c.parameters;
+  for (float& value : doubled.at("out_proj.weight").values<float>()) {
+    value *= 2;
+  }
+  for (float& value : doubled.at("out_proj.bias").values<float>()) value *= 2;
+  layer.set_parameters(doubled);
+  const std::vector<float> after = call();
+  for (std::size_t i = 0; i < before.size(); ++i) {
+    EXPECT_EQ(after[i], 2 * before[i]);
+  }
+}
+
+TEST(MultiHeadAttention, RefusesAContextInBf16) {
+  const LayerCase c = make_case({.model_dim = 8, .heads = 2}, 1, 2, 2);
+  MultiHeadAttentionContext context;
+  std::vector<float> out;
+  try {
+    forward(c, out, [&](MultiHeadAttentionOptions& options) {
+      options.compute = Compute::kBFloat16;
+      options.context = &context;
+    });
+    FAIL();
+  } catch (const InvalidArgument& error) {
+    EXPECT_STREQ(error.what(),
+                 "MultiHeadAttention::forward: compute in bf16 is for "
+                 "inference; a context for backward came");
+  }
 }
 
 }  // namespace

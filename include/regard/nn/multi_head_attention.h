@@ -79,9 +79,13 @@ struct MultiHeadAttentionOptions {
   // over the heads. The appended keys come last: bias_k, then the zero.
   TensorView<float, 4> weights{};          // [batch, heads, q_len, all_keys]
   TensorView<float, 3> average_weights{};  // [batch, q_len, all_keys]
-  // If given, filled: what backward needs.
+  // If given, filled: what backward needs. Not with kBFloat16.
   MultiHeadAttentionContext* context = nullptr;
   Threads threads{};
+  // kBFloat16: the projections round their inputs and weights to bf16 and sum
+  // in float, and so does the attention between them; see Compute. The weights
+  // that a call returns are those of kFloat32, for its queries and keys.
+  Compute compute = Compute::kFloat32;
 };
 
 // Multi-head attention as in "Attention Is All You Need", with the parameters
@@ -187,6 +191,10 @@ class MultiHeadAttention {
   StateDict parameters_;
   // The weights once more, in the order that the products read them.
   Tensor packed_q_, packed_k_, packed_v_, packed_out_;
+  // And as bf16 numbers, from the first call that wants them.
+  struct Bf16Weights;
+  const Bf16Weights& bf16_weights() const;
+  std::shared_ptr<Bf16Weights> bf16_;
 };
 
 }  // namespace regard::nn

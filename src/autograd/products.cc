@@ -70,6 +70,10 @@ std::shared_ptr<float> pack_for_backward(ConstRows weight, MemoryPool& pool,
   return packed;
 }
 
+bool reads_as_rows(std::int64_t rows, std::int64_t width) {
+  return rows <= 2 * kernels::kTileRows && width % kernels::kColumnStep == 0;
+}
+
 void multiply(const RowProduct& p, Threads threads, RowsBody before,
               RowsBody after) {
   const std::int64_t k = p.x.width;
@@ -90,7 +94,11 @@ void multiply(const RowProduct& p, Threads threads, RowsBody before,
          .k = k,
          .a = p.x.data + row * p.x.stride,
          .a_stride = p.x.stride,
-         .b = p.packed + column * k,
+         .right = p.packed != nullptr ? kernels::RightSide::kPacked
+                                      : kernels::RightSide::kRows,
+         .b =
+             p.packed != nullptr ? p.packed + column * k : p.rows.data + column,
+         .b_stride = p.rows.stride,
          .bias = p.bias == nullptr ? nullptr : p.bias + column,
          .c = p.y.data + row * p.y.stride + column,
          .c_stride = p.y.stride,
@@ -129,7 +137,8 @@ void add_weight_gradient(const WeightProduct& p, MemoryPool& pool,
   if (rows == 0 || out == 0) return;
   threads = at_most(threads, rows * out * in, kWorthAThread);
   std::shared_ptr<float> packed;
-  if (p.d_weight != nullptr) {
+  const bool as_rows = reads_as_rows(rows, in);
+  if (p.d_weight != nullptr && !as_rows) {
     packed = pool.take(kernels::packed_columns_size(rows, in));
     over_row_blocks(
         threads, rows, kRun, [&](std::int64_t begin, std::int64_t end) {
@@ -161,12 +170,19 @@ void add_weight_gradient(const WeightProduct& p, MemoryPool& pool,
                .k = count,
                .left = kernels::LeftSide::kPacked,
                .a = left,
-               .b = packed.get() + kernels::packed_columns_size(row, in),
+               .right = as_rows ? kernels::RightSide::kRows
+                                : kernels::RightSide::kPacked,
+               .b = as_rows
+                        ? p.x.data
+                        : packed.get() + kernels::packed_columns_size(row, in),
+               .b_stride = p.x.stride,
                .c = p.d_weight + begin * p.d_weight_stride,
                .c_stride = p.d_weight_stride,
-               .start = kernels::Start::kResult});
+               .start = p.add || row > 0 ? kernels::Start::kResult
+                                         : kernels::Start::kZero});
         }
         if (p.d_bias != nullptr) {
+          if (!p.add) std::fill(p.d_bias + begin, p.d_bias + end, 0.0f);
           kernels::add_column_sums(p.d_y.data + begin, p.d_y.stride, rows,
                                    end - begin, p.d_bias + begin);
         }

@@ -38,10 +38,15 @@ std::shared_ptr<float> pack_for_forward(ConstRows weight, MemoryPool& pool,
 std::shared_ptr<float> pack_for_backward(ConstRows weight, MemoryPool& pool,
                                          Threads threads);
 
-// y = x b + bias, b packed, [x.width, y.width]. bias may be null.
+// So few rows that packing a weight for them would cost more than it brings,
+// where the weight can be read as it is: see kernels::RightSide.
+bool reads_as_rows(std::int64_t rows, std::int64_t width);
+
+// y = x b + bias, b [x.width, y.width], packed or as it is. bias may be null.
 struct RowProduct {
   ConstRows x;
   const float* packed = nullptr;
+  ConstRows rows = {};  // where packed is null
   const float* bias = nullptr;
   Rows y;
   bool add = false;  // to what y holds
@@ -51,13 +56,15 @@ struct RowProduct {
 void multiply(const RowProduct& product, Threads threads,
               RowsBody before = no_rows, RowsBody after = no_rows);
 
-// d_weight += d_y^T x, and d_bias += the column sums of d_y. Null: not wanted.
+// d_weight += d_y^T x, and d_bias += the column sums of d_y; or =, with `add`
+// false. Null: not wanted.
 struct WeightProduct {
   ConstRows d_y;              // [rows, out]
   ConstRows x;                // [rows, in]
   float* d_weight = nullptr;  // [out, in]
   std::int64_t d_weight_stride = 0;
   float* d_bias = nullptr;  // [out]
+  bool add = true;
 };
 void add_weight_gradient(const WeightProduct& product, MemoryPool& pool,
                          Threads threads);

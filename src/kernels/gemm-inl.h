@@ -218,6 +218,7 @@ struct GemmPlace {
     return (columns + kColumnStep - 1) / kColumnStep * kColumnStep;
   }
   const float* b(const Gemm& job) const {
+    if (job.right == RightSide::kRows) return job.b + i * job.b_stride + col;
     return job.b + col * job.k + i * panel_step(job, col);
   }
   // Along k to the end of a span, then the next panel, then the next span.
@@ -245,15 +246,16 @@ HWY_INLINE void gemm_panels(const Gemm& job) {
     t.a = job.a + (kLeft == LeftSide::kPacked ? place.i * kTileRows : place.i);
     t.a_row = kLeft == LeftSide::kPacked ? job.k : job.a_stride;
     t.b = place.b(job);
-    t.b_step = GemmPlace::panel_step(job, place.col);
+    const bool rows = job.right == RightSide::kRows;
+    t.b_step = rows ? job.b_stride : GemmPlace::panel_step(job, place.col);
     const bool biased = job.bias != nullptr && place.i + t.k == job.k;
     t.bias = biased ? job.bias + place.col : nullptr;
     t.c = job.c + place.col;
     t.c_stride = job.c_stride;
     t.from_zero = place.i == 0 && job.start == Start::kZero;
     t.ahead = at_end ? t.b : next.b(job);
-    t.ahead_step = at_end ? 0 : kColumnStep;
-    if (columns == t.b_step) {
+    t.ahead_step = at_end ? 0 : rows ? job.b_stride : kColumnStep;
+    if (columns % kColumnStep == 0) {
       gemm_panel<kLeft>(t, job.m, columns);
     } else {
       gemm_edge<kLeft>(t, job.m, columns);

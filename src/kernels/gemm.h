@@ -49,6 +49,11 @@ enum class LeftSide {
   kRows,    // a [m, k], row i at a + i * a_stride
   kPacked,  // by pack_rows_transposed; a_stride is not used
 };
+enum class RightSide {
+  kPacked,  // by pack_columns
+  kRows,    // b [k, n], row i at b + i * b_stride, n a multiple of kColumnStep:
+            // for so few rows of a that packing b would cost more
+};
 enum class Start {
   kZero,    // each chain starts from 0
   kResult,  // each chain starts from what c holds: sums continue
@@ -62,7 +67,9 @@ struct Gemm {
   LeftSide left = LeftSide::kRows;
   const float* a = nullptr;
   std::int64_t a_stride = 0;
-  const float* b = nullptr;     // packed
+  RightSide right = RightSide::kPacked;
+  const float* b = nullptr;
+  std::int64_t b_stride = 0;    // of kRows
   const float* bias = nullptr;  // [n], or null for none
   float* c = nullptr;           // [m, n], row i at c + i * c_stride
   std::int64_t c_stride = 0;

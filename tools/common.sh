@@ -6,8 +6,9 @@
 
 # Packages as Debian and Ubuntu name them.
 packages_build=(cmake ninja-build g++ pkg-config libhwy-dev nlohmann-json3-dev
-  libcli11-dev libfmt-dev libsentencepiece-dev)
+  libcli11-dev libfmt-dev libsentencepiece-dev libcpp-httplib-dev)
 packages_test=(python3 python3-venv binutils libgtest-dev libgmock-dev clang-format-14)
+packages_viewer=(nodejs npm chromium)
 packages_clang=(clang-14)
 packages_fuzz=(clang-14 libclang-rt-14-dev)
 packages_bench=(python3 python3-venv libopenblas-dev)
@@ -48,6 +49,8 @@ need_packages() {
       python3-venv) python3 -c 'import ensurepip, venv' 2>/dev/null && status=installed ;;
       binutils) command -v readelf >/dev/null && status=installed ;;
       clang-14) command -v clang++-14 >/dev/null && status=installed ;;
+      nodejs) command -v node >/dev/null && status=installed ;;
+      npm | chromium) command -v "$package" >/dev/null && status=installed ;;
     esac
     [[ $status == installed ]] || missing+=("$package")
   done
@@ -67,6 +70,13 @@ need_packages() {
     die "apt-get could not install: ${missing[*]}; the whole log is $log"
   fi
   finish_line "installed ${missing[*]}"
+}
+
+# want_packages WHAT NAME...: the same for packages that only WHAT needs.
+want_packages() {
+  local what=$1
+  shift
+  (need_packages "$@") || say "$what will be skipped"
 }
 
 # One build at a time in a folder: a second ./run or ./test waits for the first.

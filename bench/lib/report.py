@@ -32,7 +32,7 @@ def target_text(target):
     if not target:
         return ""
     kind = target["kind"]
-    unit = {"peak": " %", "baseline": "x " + target.get("of", "")}.get(kind, "x " + kind)
+    unit = {"peak": " %", "rate": " GFLOP/s", "baseline": "x " + target.get("of", "")}.get(kind, "x " + kind)
     text = f"must {target['must']:g}{unit}"
     return text + (f", aim {target['aim']:g}{unit}" if target.get("aim") else "")
 

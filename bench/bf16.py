@@ -1,0 +1,217 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Attention and products in bf16 compute, beside torch and what the AMX tiles alone can do.
+
+torch's products go through MKL, which uses AMX whatever oneDNN is told. The rows on VDPBF16PS compare
+with a torch that is held to the same instructions, in a process of its own.
+"""
+
+import argparse
+import ctypes
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+import attention
+from attention import Row, Target
+from layer import GemmSpec, compare
+from lib import harness, native, report
+from lib.attention_case import PEER_TOLERANCE, Case, Regard, Spec
+
+DESCRIPTION = "Compute in bf16"
+PEERS = ("torch",)
+PATHS = {"amx": 0, "dot": 1, "float": 2}
+
+
+def _spec(**sizes):
+    return Spec(type=native.BFLOAT16, **sizes)
+
+
+# A target of kind "rate" is in GFLOP/s of one core. Causal work counts what is visible.
+_D64, _D128 = {"q_len": 4096}, {"q_len": 2048, "d_k": 128}
+_TORCH = Target("torch", 1.1, 1.3)
+ROWS = {
+    row.name: row
+    for row in (
+        Row("amx_n4096_d64", "AMX, H8 N4096 d64", _spec(**_D64), Target("rate", 600, 900), quick=True),
+        Row("amx_n2048_d128", "AMX, H8 N2048 d128", _spec(**_D128), Target("rate", 800, 1200), quick=True),
+        Row("amx_causal_n4096_d64", "AMX, causal H8 N4096 d64", _spec(**_D64, mask="causal"), Target("rate", 510)),
+        Row("amx_causal_n2048_d128", "AMX, causal H8 N2048 d128", _spec(**_D128, mask="causal"), Target("rate", 680)),
+        Row("amx_gemm_2048", "AMX, product 2048 x 2048 x 2048", GemmSpec(2048, 2048, 2048), Target("peak", 55, 70)),
+        Row("dot_n4096_d64", "VDPBF16PS, H8 N4096 d64", _spec(**_D64), _TORCH),
+        Row("dot_n2048_d128", "VDPBF16PS, H8 N2048 d128", _spec(**_D128), _TORCH),
+        Row("float_n4096_d64", "float products, H8 N4096 d64", _spec(**_D64)),
+    )
+}
+
+
+def path_of(row):
+    return row.name.split("_")[0]
+
+
+def add_arguments(parser):
+    parser.add_argument("--hold-torch", action="store_true", help=argparse.SUPPRESS)
+
+
+def row_names():
+    return list(ROWS)
+
+
+def quick_names():
+    return [row.name for row in ROWS.values() if row.quick]
+
+
+def declare(library):
+    i64, f64, data = ctypes.c_int64, ctypes.c_double, ctypes.c_void_p
+    library.declare("bf16_path", f64, [ctypes.c_int32])
+    library.declare("bf16_attention", f64, [ctypes.POINTER(native.AttentionCase), i64])
+    library.declare("bf16_gemm", f64, [i64, i64, i64, data, data, data, i64])
+    library.declare("amx_peak", f64, [f64])
+
+
+class RegardBf16(Regard):
+    """attention_forward with compute = kBFloat16, on one path."""
+
+    tolerances = PEER_TOLERANCE  # it rounds the weights, as torch does
+
+    def __init__(self, case, threads, path):
+        super().__init__(case, threads)
+        self._path, self.detail = path, path
+
+    def run(self, calls):
+        self.case.library.bf16_path(PATHS[self._path])
+        return self.case.library.bf16_attention(self._arguments, calls)
+
+
+class Product(harness.Contestant):
+    """c = a b^T in bf16; the truth is the same product in double."""
+
+    def __init__(self, library, spec, threads):
+        self.library, self.spec, self.threads = library, spec, threads
+        self.a = self._matrix(spec.m, spec.k).fill(1)
+        self.b = self._matrix(spec.n, spec.k).fill(2)
+        self.out = self._matrix(spec.m, spec.n)
+
+    def _matrix(self, rows, columns):
+        return native.Tensor(self.library, (1, 1, rows, columns), native.BFLOAT16)
+
+    def torches(self):
+        return [matrix.torch()[0, 0] for matrix in (self.a, self.b, self.out)]
+
+    def check(self):
+        a, b, out = self.torches()
+        compare(self.name, "product", out, a.double() @ b.double().T, 2.0**-8)
+
+
+class RegardProduct(Product):
+    """The right side packed once and for all, as the layer has its weights."""
+
+    name, role, detail = "regard", "regard", "amx"
+
+    def run(self, calls):
+        s = self.spec
+        self.library.bf16_path(PATHS["amx"])
+        return self.library.bf16_gemm(s.m, s.n, s.k, self.a.data, self.b.data, self.out.data, calls)
+
+
+class TorchProduct(Product):
+    """torch.mm."""
+
+    name = "torch"
+
+    def run(self, calls):
+        import torch
+
+        a, b, out = self.torches()
+        torch.set_num_threads(self.threads)
+        with torch.inference_mode():
+            start = harness.clock()
+            for _ in range(calls):
+                torch.mm(a, b.T, out=out)
+            return harness.clock() - start
+
+
+def run(context):
+    """Measures the rows asked for; returns their results. See bench.py for the context."""
+    if context.arguments.hold_torch:
+        os.environ["MKL_ENABLE_INSTRUCTIONS"] = "AVX512_E3"  # read when torch is loaded, which it is not yet
+    if "torch" not in context.peers:
+        why = context.missing_peers.get("torch", "it was not chosen")
+        sys.exit(f"bench: bf16 needs torch, its peer and its truth: {why}")
+    try:
+        declare(context.library)
+    except OSError as error:
+        sys.exit(f"bench: {error}")
+    results = []
+    for name in context.rows:
+        row = ROWS[name]
+        try:
+            held = path_of(row) == "amx" or context.arguments.hold_torch
+            result = measure_row(context, row) if held else measure_apart(context, row)
+        except (harness.WrongResult, native.NativeError) as error:
+            result = {"kind": "wrong", "row": name, "error": str(error)}
+        context.progress.clear()
+        if result["kind"] == "wrong" or not context.arguments.hold_torch:
+            report.print_row(result)
+        results.append(result)
+    return results
+
+
+def measure_apart(context, row):
+    """The row in another process, whose torch has no AMX."""
+    context.progress.show(f"{row.name}: in a process of its own")
+    with tempfile.TemporaryDirectory() as folder:
+        answer = pathlib.Path(folder) / "row.json"
+        command = [sys.executable, str(pathlib.Path(__file__).parent / "bench.py"), "bf16", "--hold-torch"]
+        command += ["--build-dir", str(context.arguments.build_dir), "--rows", row.name, "--json", str(answer)]
+        command += ["--seconds", str(context.seconds), "--clock", context.arguments.clock, "--peers", "torch"]
+        command += ["--threads", ",".join(str(count) for count in context.threads)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if not answer.exists():
+            raise native.NativeError((done.stderr.splitlines() or ["failed"])[-1])
+        return json.loads(answer.read_text(encoding="utf-8"))["results"][0]
+
+
+def measure_row(context, row):
+    library = context.library
+    library.bf16_path(PATHS[path_of(row)])  # fails here where the machine has no such path
+    contestants, skipped = [], dict(context.missing_peers)
+    if isinstance(row.spec, GemmSpec):
+        threads = [1]  # what the product is asked for on one core
+        contestants = [RegardProduct(library, row.spec, 1), TorchProduct(library, row.spec, 1)]
+    else:
+        from lib.attention_peers import Torch
+
+        threads = context.threads
+        case = Case(library, row.spec)
+        for count in threads:
+            contestants += [RegardBf16(case, count, path_of(row)), Torch(case, count)]
+    contestants = [c for c in contestants if attention.passes(c, skipped, context.progress)]
+    lanes = harness.measure(
+        contestants,
+        lambda count, seconds: count * library.amx_peak(seconds),
+        context.seconds,
+        context.min_rounds,
+        lambda text: context.progress.show(f"{row.name}: {text}"),
+    )
+    result = attention.conclude(row, threads, lanes, skipped)
+    result["yardstick"] = "AMX peak"
+    if row.target and row.target.kind == "rate":
+        for group in result["threads"]:
+            judge_rate(row.target, group)
+    return result
+
+
+def judge_rate(target, group):
+    """A rate is asked of one core; to be as fast as torch, of any number."""
+    verdict = group["verdict"]
+    verdict["misses"] = [miss for miss in verdict["misses"] if miss.startswith("slower")]
+    verdict["judged"], verdict["aim"] = group["threads"] == 1, False
+    if group["threads"] != 1:
+        return
+    rate = verdict["reached"] = group["results"][0]["rate"]["median"] / 1e9
+    if rate < target.must:
+        verdict["misses"].append(f"below must ({rate:.0f} of {target.must:g} GFLOP/s)")
+    verdict["aim"] = bool(target.aim) and rate >= target.aim

@@ -47,6 +47,37 @@ constexpr std::int64_t kReserve = 32;
 
 }  // namespace
 
+// Where a state leaves the weights of its only source and hypothesis. The cache
+// has keys in an order of its own, so they are kept here once more.
+struct TransformerDecoder::Watch {
+  AttentionTrace seen;
+  std::vector<Tensor> said_keys;  // [layers]: [target, model_dim]
+
+  Watch(const TransformerConfig& c, std::int64_t source, std::int64_t target) {
+    seen.encoder = Tensor({c.encoder_layers, c.heads, source, source});
+    seen.decoder = Tensor({c.decoder_layers, c.heads, target, target});
+    seen.cross = Tensor({c.decoder_layers, c.heads, target, source});
+    for (std::int64_t i = 0; i < c.decoder_layers; ++i) {
+      said_keys.emplace_back(Shape{target, c.model_dim});
+    }
+  }
+
+  // The weights of rows [first, first + q's rows) of one layer.
+  static void note(Tensor& all, std::int64_t layer, std::int64_t first,
+                   TensorView<const float, 4> q, TensorView<const float, 4> k,
+                   Threads threads) {
+    const auto to = all.view<float, 4>();
+    AttentionOptions options;
+    options.threads = threads;
+    attention_weights(
+        q, k,
+        TensorView<float, 4>(to.at(layer, 0, first),
+                             {1, to.extent(1), q.extent(2), k.extent(2)},
+                             {to.stride(0), to.stride(1), to.stride(2), 1}),
+        options);
+  }
+};
+
 struct DecoderState::Memory {
   explicit Memory(const TransformerDecoder::Weights& weights)
       : w(&weights), rooms(weights.workspaces.take()) {}
@@ -55,6 +86,7 @@ struct DecoderState::Memory {
   const TransformerDecoder::Weights* w;
   std::unique_ptr<detail::Workspace> rooms;
   Threads threads;
+  TransformerDecoder::Watch* watch = nullptr;  // null: nobody looks
 
   // Of the sources: where each begins, and for each layer the keys and values
   // [tokens, 2 * model_dim].
@@ -133,6 +165,11 @@ void DecoderState::Memory::encoder_layer(
                     heads_in(read + d, rows, 3 * d, c),
                     heads_in(read + 2 * d, rows, 3 * d, c),
                     heads_in(attended, rows, d, c), options);
+  if (watch != nullptr) {
+    watch->note(watch->seen.encoder, &layer - w->encoder.data(), 0,
+                heads_in(read, rows, 3 * d, c),
+                heads_in(read + d, rows, 3 * d, c), threads);
+  }
   layer.out(attended, rows, branch, threads);
   residual.add(layer.norm1, branch, rows, x, threads);
   float* const inner =
@@ -202,6 +239,13 @@ void DecoderState::Memory::attend_to_said(std::size_t index,
       part(0), said[index],
       {rooms->attended.of(rows * d), {rows, c.heads, 1, dim}, {d, dim, d, 1}},
       options);
+  if (watch != nullptr) {
+    float* const keys = watch->said_keys[index].values<float>().data();
+    std::copy_n(qkv + d, d, keys + length * d);
+    const float* const said_keys = keys;
+    watch->note(watch->seen.decoder, static_cast<std::int64_t>(index), length,
+                part(0), heads_in(said_keys, length + 1, d, c), threads);
+  }
 }
 
 void DecoderState::Memory::decoder_layer(std::size_t index,
@@ -233,6 +277,11 @@ void DecoderState::Memory::decoder_layer(std::size_t index,
                     heads_in(keys, tokens, 2 * d, c),
                     heads_in(keys + d, tokens, 2 * d, c),
                     heads_in(attended, rows, d, c), options);
+  if (watch != nullptr) {
+    watch->note(watch->seen.cross, static_cast<std::int64_t>(index), length,
+                heads_in(static_cast<const float*>(q), rows, d, c),
+                heads_in(keys, tokens, 2 * d, c), threads);
+  }
   layer.cross_out(attended, rows, branch, threads);
   residual.add(layer.norm2, branch, rows, x, threads);
   // 3. Feed-forward.
@@ -258,11 +307,32 @@ const TransformerConfig& TransformerDecoder::config() const {
 DecoderState TransformerDecoder::start(const PackedTokens& sources,
                                        std::int64_t beams,
                                        Threads threads) const {
+  return start_watched(sources, beams, threads, nullptr);
+}
+
+AttentionTrace TransformerDecoder::trace(std::span<const std::int32_t> source,
+                                         std::span<const std::int32_t> target,
+                                         Threads threads) const {
+  PackedTokens packed;
+  packed.tokens.assign(source.begin(), source.end());
+  packed.offsets.push_back(packed.size());
+  Watch watch(weights_->config, packed.size(),
+              static_cast<std::int64_t>(target.size()));
+  DecoderState state = start_watched(packed, 1, threads, &watch);
+  for (const std::int32_t token : target) state.step({&token, 1});
+  return std::move(watch.seen);
+}
+
+DecoderState TransformerDecoder::start_watched(const PackedTokens& sources,
+                                               std::int64_t beams,
+                                               Threads threads,
+                                               Watch* watch) const {
   constexpr const char* kWhere = "TransformerDecoder::start";
   require(beams >= 1, kWhere, "beams must be positive; got ", beams);
   detail::check_source(weights_->config, sources, kWhere);
   auto memory = std::make_unique<DecoderState::Memory>(*weights_);
   memory->threads = threads;
+  memory->watch = watch;
   if (sources.size() > 0) memory->encode(sources);
   memory->source_offsets = sources.offsets;
   for (std::int64_t s = 0; s < sources.sequences(); ++s) {

@@ -24,6 +24,7 @@ struct SearchOptions {
 struct Hypothesis {
   std::vector<std::int32_t> tokens;  // without kBegin and kEnd
   double score = 0;                  // log-probability / length^penalty
+  bool ended = false;                // kEnd was said; else it was cut off
   // Where each token, and the end where it was said, looked in the source:
   // [tokens + 1, source length]. Empty where nobody asked.
   std::vector<std::vector<float>> alignment;
@@ -198,6 +199,7 @@ class BeamSearch {
 
   void finish(std::int64_t source, const Candidate& candidate) {
     Hypothesis done = written(open_[static_cast<std::size_t>(candidate.row)]);
+    done.ended = true;
     if (options_.align_layer >= 0) {
       done.alignment.push_back(looked_by(candidate.row, source));
     }

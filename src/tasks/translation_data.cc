@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "regard/core/error.h"
+#include "regard/text/utf8.h"
 
 namespace regard::tasks {
 namespace {
@@ -37,6 +38,21 @@ std::int32_t tag_id(const text::Tokenizer& tokenizer,
 
 std::string tag_of(const std::string& language) {
   return "<2" + language + ">";
+}
+
+std::string language_to(const Languages& languages, std::string_view sentence) {
+  constexpr const char* kChinese = "zh";
+  const bool from_chinese = languages.source == kChinese;
+  if (!languages.both_directions ||
+      !(from_chinese || languages.target == kChinese)) {
+    return "";
+  }
+  const std::u32string points = text::code_points(sentence);
+  const bool chinese =
+      std::any_of(points.begin(), points.end(), [](char32_t c) {
+        return (c >= 0x3400 && c <= 0x9FFF) || (c >= 0x20000 && c <= 0x3FFFF);
+      });
+  return chinese == from_chinese ? languages.target : languages.source;
 }
 
 std::vector<std::string> Languages::tags() const {

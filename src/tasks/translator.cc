@@ -167,6 +167,20 @@ std::vector<std::string> written(const text::Tokenizer& tokenizer,
   return names;
 }
 
+SearchOptions search_options(const nn::TransformerConfig& model,
+                             const TranslateOptions& options) {
+  SearchOptions search;
+  search.vocab = model.target_vocab;
+  search.beam = options.beam;
+  search.length_penalty = options.length_penalty;
+  search.max_length = options.max_length;
+  search.limit = model.max_length;
+  if (options.align) {
+    search.align_layer = std::max<std::int64_t>(model.decoder_layers - 2, 0);
+  }
+  return search;
+}
+
 }  // namespace
 
 std::vector<std::vector<Translation>> Translator::translate(
@@ -174,16 +188,7 @@ std::vector<std::vector<Translation>> Translator::translate(
     const TranslateOptions& options) const {
   check(options, config().languages);
   const std::vector<Source> sources = encode(sentences, *this, options.to);
-  SearchOptions search;
-  search.vocab = config().model.target_vocab;
-  search.beam = options.beam;
-  search.length_penalty = options.length_penalty;
-  search.max_length = options.max_length;
-  search.limit = config().model.max_length;
-  if (options.align) {
-    search.align_layer =
-        std::max<std::int64_t>(config().model.decoder_layers - 2, 0);
-  }
+  const SearchOptions search = search_options(config().model, options);
   std::vector<std::vector<Translation>> results(sentences.size(),
                                                 std::vector<Translation>(1));
   const auto step = static_cast<std::size_t>(options.batch);
@@ -216,6 +221,33 @@ std::vector<std::vector<Translation>> Translator::translate(
     }
   }
   return results;
+}
+
+TranslationTrace Translator::trace(const std::string& sentence,
+                                   const TranslateOptions& options) const {
+  check(options, config().languages);
+  const std::vector<Source> sources = encode({&sentence, 1}, *this, options.to);
+  require(!sources.empty(), "Translator::trace",
+          "the sentence must have a word; it is blank");
+  const std::vector<std::int32_t>& source = sources.front().pieces;
+  nn::PackedTokens packed;
+  packed.tokens = source;
+  packed.offsets.push_back(packed.size());
+  SearchOptions search = search_options(config().model, options);
+  search.align_layer = -1;
+  nn::DecoderState state = parts_->decoder.start(packed, 1, options.threads);
+  const Hypothesis best =
+      BeamSearch<nn::DecoderState>(state, search)().front().front();
+
+  // Each step read what the one before it wrote.
+  std::vector<std::int32_t> said = best.tokens;
+  if (best.ended) said.push_back(text::kEnd);
+  std::vector<std::int32_t> read = said;
+  read.insert(read.begin(), text::kBegin);
+  read.pop_back();
+  return {tokenizer().decode(best.tokens), written(tokenizer(), source),
+          written(tokenizer(), read), written(tokenizer(), said),
+          parts_->decoder.trace(source, read, options.threads)};
 }
 
 void save_translator(const fs::path& folder, const TranslatorConfig& config,

@@ -8,11 +8,20 @@
 #include "regard/core/threads.h"
 #include "regard/nn/trainable.h"
 #include "regard/nn/transformer.h"
+#include "regard/tensor/tensor.h"
 #include "regard/tensor/tensor_view.h"
 
 namespace regard::nn {
 
 class DecoderState;
+
+// What every head gave weight to while a model read a source and wrote a
+// target. A hidden pair has weight 0.
+struct AttentionTrace {
+  Tensor encoder;  // [encoder_layers, heads, source, source]
+  Tensor decoder;  // [decoder_layers, heads, target, target], causal
+  Tensor cross;    // [decoder_layers, heads, target, source]
+};
 
 // A Transformer made ready to write sentences token by token: a copy of its
 // weights in the order that the products read them. Never changes; all calls on
@@ -33,9 +42,19 @@ class TransformerDecoder {
   DecoderState start(const PackedTokens& sources, std::int64_t beams,
                      Threads threads = {}) const;
 
+  // The weights of start() with one source, which is not empty, and of a step()
+  // for each token of the target: of the same queries and keys, to the bit.
+  // Throws what those throw.
+  AttentionTrace trace(std::span<const std::int32_t> source,
+                       std::span<const std::int32_t> target,
+                       Threads threads = {}) const;
+
  private:
   friend class DecoderState;
   struct Weights;
+  struct Watch;
+  DecoderState start_watched(const PackedTokens& sources, std::int64_t beams,
+                             Threads threads, Watch* watch) const;
   std::unique_ptr<const Weights> weights_;
 };
 

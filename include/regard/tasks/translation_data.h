@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -25,6 +26,12 @@ struct Languages {
 };
 
 std::string tag_of(const std::string& language);  // "de" -> "<2de>"
+
+// The language to translate a sentence into where nobody says it. Where one of
+// two languages is zh, the script of the sentence tells. Empty where there is
+// only one direction, or nothing tells. Throws InvalidArgument unless the
+// sentence is UTF-8.
+std::string language_to(const Languages& languages, std::string_view sentence);
 
 // Pairs as a Transformer reads them.
 struct TranslationData {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "regard/core/threads.h"
+#include "regard/nn/decoding.h"
 #include "regard/nn/transformer.h"
 #include "regard/tasks/translation_data.h"
 #include "regard/tensor/tensor.h"
@@ -42,6 +43,15 @@ struct Translation {
   std::vector<std::vector<float>> alignment;
 };
 
+// A translation, and what every head looked at while it came to be.
+struct TranslationTrace {
+  std::string text;
+  std::vector<std::string> source;   // what the encoder read
+  std::vector<std::string> read;     // what each step of the decoder read
+  std::vector<std::string> written;  // and wrote, the end with it if it came
+  nn::AttentionTrace weights;        // a step is a target row
+};
+
 // A model that translates. It is a folder: config.json, model.safetensors, and
 // the tokenizer's file.
 class Translator {
@@ -67,6 +77,13 @@ class Translator {
   std::vector<std::vector<Translation>> translate(
       std::span<const std::string> sentences,
       const TranslateOptions& options = {}) const;
+
+  // The best translation of one sentence as translate() gives it, with the
+  // weights of all layers and heads. options.nbest and align make no
+  // difference. Throws what translate() throws, and InvalidArgument for a blank
+  // sentence.
+  TranslationTrace trace(const std::string& sentence,
+                         const TranslateOptions& options = {}) const;
 
  private:
   struct Parts;

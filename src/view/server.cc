@@ -1,0 +1,408 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "regard/view/server.h"
+
+#include <algorithm>
+#include <condition_variable>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <thread>
+#include <utility>
+
+#include "regard/core/error.h"
+#include "regard/core/version.h"
+#include "regard/view/page.h"
+#include "regard/view/translation.h"
+#include "view/connection.h"
+#include "view/request.h"
+#include "view/trace_store.h"
+
+namespace regard::view {
+namespace {
+
+using httplib::Request;
+using httplib::Response;
+using Json = nlohmann::ordered_json;
+
+constexpr const char* kJson = "application/json; charset=utf-8";
+
+struct Refused {
+  Refusal why;
+};
+
+[[noreturn]] void refuse(int status, std::string code, std::string message,
+                         std::optional<std::int64_t> limit = {}) {
+  throw Refused{{status, std::move(code), std::move(message), limit}};
+}
+
+void answer(Response& response, const Refusal& refusal) {
+  response.status = refusal.status;
+  response.set_content(to_json(refusal), kJson);
+}
+
+Refusal busy() {
+  return {503, "busy",
+          "more is asked than this machine can do; try again in a moment"};
+}
+
+// Computations that run at once, and those that may wait for them.
+class Turns {
+ public:
+  Turns(int running, int waiting) : free_(running), may_wait_(waiting) {}
+
+  class Turn {
+   public:
+    explicit Turn(Turns& turns) : turns_(turns) { turns.take(); }
+    ~Turn() { turns_.give(); }
+    Turn(const Turn&) = delete;
+    Turn& operator=(const Turn&) = delete;
+
+   private:
+    Turns& turns_;
+  };
+
+ private:
+  void take() {
+    std::unique_lock lock(mutex_);
+    if (free_ == 0) {
+      if (may_wait_ == 0) throw Refused{busy()};
+      --may_wait_;
+      changed_.wait(lock, [this] { return free_ > 0; });
+      ++may_wait_;
+    }
+    --free_;
+  }
+  void give() {
+    {
+      const std::lock_guard lock(mutex_);
+      ++free_;
+    }
+    changed_.notify_one();
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  int free_;
+  int may_wait_;
+};
+
+int cores() {
+  return static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+}
+
+ConnectionLimits connection_limits(const ServerLimits& limits) {
+  return {limits.head_bytes, limits.body_bytes, limits.connections,
+          limits.waiting,    limits.patience,   limits.idle};
+}
+
+std::string busy_response() {
+  const std::string body = to_json(busy());
+  return "HTTP/1.1 503 Service Unavailable\r\nContent-Type: " +
+         std::string(kJson) +
+         "\r\nContent-Length: " + std::to_string(body.size()) +
+         "\r\nConnection: close\r\n\r\n" + body;
+}
+
+std::string direction_of(const std::string& from, const std::string& to) {
+  return from + "-" + to;
+}
+
+}  // namespace
+
+struct Server::Parts {
+  Parts(const tasks::Translator* with, std::optional<Trace> trace,
+        ServerOptions given)
+      : options(std::move(given)),
+        translator(with),
+        traces(options.limits.trace_bytes),
+        turns(options.limits.computing > 0 ? options.limits.computing : cores(),
+              options.limits.queued),
+        http(connection_limits(options.limits), busy_response()) {
+    if (trace) {
+      start = std::make_shared<StoredTrace>(*std::move(trace), "start");
+      start_header = header_json(start->trace(), start->id());
+    }
+    set_routes();
+  }
+
+  void set_routes();
+  void check_caller(const Request& request) const;
+  bool has_route(const Request& request) const;
+  std::vector<std::string> directions() const;
+  std::string language_of(const TraceRequest& request) const;
+  std::string info() const;
+  std::string trace(const Request& request,
+                    const httplib::ContentReader& reader);
+  std::string weights(const Request& request);
+
+  // Runs what answers; a refusal becomes JSON with its status.
+  template <typename Body>
+  void guard(const Request& request, Response& response, const Body& body) {
+    try {
+      body();
+    } catch (const Refused& refused) {
+      answer(response, refused.why);
+    } catch (const InvalidArgument& error) {
+      answer(response, {400, "bad_request", error.what()});
+    } catch (const std::exception&) {
+      answer(response, {500, "internal", "the server failed at this request"});
+    }
+    if (request.method == "HEAD") response.body.clear();
+  }
+
+  ServerOptions options;
+  const tasks::Translator* translator;
+  TraceStore traces;
+  std::shared_ptr<StoredTrace> start;
+  std::string start_header = "null";
+  Turns turns;
+  BoundedServer http;
+  int port = 0;
+};
+
+void Server::Parts::check_caller(const Request& request) const {
+  Caller caller;
+  caller.host = request.get_header_value("Host");
+  caller.origin = request.get_header_value("Origin");
+  caller.fetch_site = request.get_header_value("Sec-Fetch-Site");
+  caller.is_page = request.path == "/";
+  if (const auto why = refuse_stranger(caller, options.host)) {
+    throw Refused{*why};
+  }
+}
+
+bool Server::Parts::has_route(const Request& request) const {
+  const std::string& path = request.path;
+  const bool post = path == "/api/trace";
+  const bool get = path == "/" || path == "/api/info" || path == "/api/weights";
+  if (!post && !get) {
+    refuse(404, "not_found", "there is nothing at this address");
+  }
+  if (request.method != (post ? "POST" : "GET")) {
+    refuse(405, "method",
+           path + " takes " + (post ? "POST" : "GET") + ", nothing else");
+  }
+  return true;
+}
+
+std::vector<std::string> Server::Parts::directions() const {
+  if (translator == nullptr) return {};
+  const tasks::Languages& languages = translator->config().languages;
+  std::vector<std::string> result = {
+      direction_of(languages.source, languages.target)};
+  if (languages.both_directions) {
+    result.push_back(direction_of(languages.target, languages.source));
+  }
+  return result;
+}
+
+// What TranslateOptions::to must be.
+std::string Server::Parts::language_of(const TraceRequest& request) const {
+  const std::vector<std::string> known = directions();
+  const tasks::Languages& languages = translator->config().languages;
+  if (!languages.both_directions) {
+    if (request.direction.empty() || request.direction == known.front()) {
+      return "";
+    }
+  } else if (request.direction.empty()) {
+    const std::string to = tasks::language_to(languages, request.text);
+    if (!to.empty()) return to;
+  } else if (request.direction == known.front()) {
+    return languages.target;
+  } else if (request.direction == known.back()) {
+    return languages.source;
+  }
+  std::string list = known.front();
+  if (known.size() > 1) list += " or " + known.back();
+  refuse(400, "direction", "the direction must be " + list);
+}
+
+std::string Server::Parts::info() const {
+  const Json model = {{"name", options.model}, {"note", options.note}};
+  const Json limits = {{"characters", options.limits.characters},
+                       {"tokens", options.limits.tokens}};
+  Json all = {{"model", model},
+              {"directions", directions()},
+              {"can_translate", translator != nullptr},
+              {"limits", limits},
+              {"version", version()}};
+  std::string text = all.dump(-1, ' ', false, Json::error_handler_t::replace);
+  text.pop_back();
+  return text + ",\"trace\":" + start_header + "}";
+}
+
+std::string Server::Parts::trace(const Request& request,
+                                 const httplib::ContentReader& reader) {
+  const auto most = static_cast<std::size_t>(options.limits.body_bytes);
+  std::string body;
+  bool fits = true;
+  const auto take = [&](const char* data, std::size_t size) {
+    fits = body.size() + size <= most;
+    if (fits) body.append(data, size);
+    return fits;
+  };
+  const std::string type = request.get_header_value("Content-Type");
+  const bool is_json =
+      type == "application/json" || type.starts_with("application/json;");
+  // A form has a reader of its own kind; what is no JSON is not read at all.
+  const bool whole = is_json && reader(take);
+  check_caller(request);
+  if (!is_json) {
+    refuse(415, "content_type", "the body must be application/json");
+  }
+  if (!fits) {
+    refuse(413, "too_large",
+           "a body may have at most " + std::to_string(most) + " bytes",
+           options.limits.body_bytes);
+  }
+  if (!whole) refuse(400, "bad_request", "the body did not come whole");
+  if (translator == nullptr) {
+    refuse(404, "no_model",
+           "there is no model to translate with: start regard view --model");
+  }
+  const auto parsed = parse_trace_request(body, options.limits.characters);
+  if (const Refusal* why = std::get_if<Refusal>(&parsed)) throw Refused{*why};
+  const auto& asked = std::get<TraceRequest>(parsed);
+  tasks::TranslateOptions translate = options.translate;
+  translate.to = language_of(asked);
+  // The tag of a language and the end are tokens, too.
+  const auto tokens = static_cast<std::int64_t>(
+      translator->tokenizer().encode(asked.text).size() +
+      (translator->config().languages.both_directions ? 2 : 1));
+  const std::int64_t limit =
+      std::min(options.limits.tokens, translator->config().model.max_length);
+  if (tokens > limit) {
+    refuse(422, "too_long",
+           "a text may have at most " + std::to_string(limit) +
+               " tokens; it has " + std::to_string(tokens),
+           limit);
+  }
+  const Turns::Turn turn(turns);
+  Trace trace = trace_translation(*translator, asked.text, translate);
+  trace.model = options.model;
+  trace.note = options.note;
+  const auto stored = traces.add(std::move(trace));
+  return header_json(stored->trace(), stored->id());
+}
+
+std::string Server::Parts::weights(const Request& request) {
+  const auto number = [&request](const char* name) {
+    const auto value = small_number(request.get_param_value(name));
+    if (!value) {
+      refuse(400, "bad_request", std::string(name) + " must be a number");
+    }
+    return *value;
+  };
+  const std::string id = request.get_param_value("trace");
+  const auto stored = start && id == start->id() ? start : traces.find(id);
+  if (!stored) {
+    refuse(404, "gone", "there is no such trace, or it had to make room");
+  }
+  const std::int64_t index = number("section");
+  const Section& section = stored->trace().section(index);
+  if (request.get_param_value("layer") == "rollout") {
+    if (!section.has_rollout()) {
+      refuse(400, "bad_request", "this section has no rollout");
+    }
+    const Turns::Turn turn(turns);
+    return little_endian(stored->rollout(index));
+  }
+  return little_endian(section.codes(number("layer"), number("head")));
+}
+
+void Server::Parts::set_routes() {
+  http.set_default_headers(
+      {{"Content-Security-Policy", page_policy() + "; frame-ancestors 'none'"},
+       {"X-Content-Type-Options", "nosniff"},
+       {"X-Frame-Options", "DENY"},
+       {"Referrer-Policy", "no-referrer"},
+       {"Cross-Origin-Resource-Policy", "same-origin"},
+       {"Cross-Origin-Opener-Policy", "same-origin"},
+       {"Cache-Control", "no-store"}});
+  http.set_tcp_nodelay(true);
+  // httplib's own would let a second server have the same port.
+  http.set_socket_options([](socket_t socket) {
+    const int yes = 1;
+    ::setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
+  });
+  http.set_payload_max_length(
+      static_cast<std::size_t>(options.limits.body_bytes));
+  // A body that nobody reads would be taken for the next request.
+  http.may_go_on = [](const Request& request) {
+    if (request.has_header("Transfer-Encoding")) return false;
+    if (request.method == "GET") return !request.has_header("Content-Length");
+    return request.method == "POST" && request.path == "/api/trace" &&
+           request.get_header_value("Content-Type")
+               .starts_with("application/json");
+  };
+  http.set_pre_routing_handler([this](const Request& request,
+                                      Response& response) {
+    guard(request, response, [&] {
+      if (request.path != "/api/trace") check_caller(request);
+      has_route(request);
+    });
+    return response.status >= 400 ? httplib::Server::HandlerResponse::Handled
+                                  : httplib::Server::HandlerResponse::Unhandled;
+  });
+  http.Get("/", [this](const Request& request, Response& response) {
+    guard(request, response, [&] {
+      const std::string_view page = viewer_page();
+      response.set_content(page.data(), page.size(),
+                           "text/html; charset=utf-8");
+    });
+  });
+  http.Get("/api/info", [this](const Request& request, Response& response) {
+    guard(request, response, [&] { response.set_content(info(), kJson); });
+  });
+  http.Get("/api/weights", [this](const Request& request, Response& response) {
+    guard(request, response, [&] {
+      response.set_content(weights(request), "application/octet-stream");
+    });
+  });
+  http.Post("/api/trace", [this](const Request& request, Response& response,
+                                 const httplib::ContentReader& reader) {
+    guard(request, response,
+          [&] { response.set_content(trace(request, reader), kJson); });
+  });
+  // What httplib itself refuses: a head that is none, a body that is too long.
+  http.set_error_handler([this](const Request&, Response& response) {
+    if (!response.body.empty()) return;
+    if (response.status == 413) {
+      answer(response,
+             {413, "too_large",
+              "a body may have at most " +
+                  std::to_string(options.limits.body_bytes) + " bytes",
+              options.limits.body_bytes});
+    } else {
+      answer(response, {response.status, "bad_request",
+                        "this is not a request that can be read"});
+    }
+  });
+}
+
+bool server_available() { return true; }
+
+Server::Server(const tasks::Translator* translator, std::optional<Trace> trace,
+               ServerOptions options)
+    : parts_(std::make_unique<Parts>(translator, std::move(trace),
+                                     std::move(options))) {
+  const std::string& host = parts_->options.host;
+  const int wanted = parts_->options.port;
+  require(wanted >= 0 && wanted <= 65535, "view::Server",
+          "a port must lie in 0 .. 65535; got ", wanted);
+  if (wanted == 0) {
+    parts_->port = parts_->http.bind_to_any_port(host);
+  } else if (parts_->http.bind_to_port(host, wanted)) {
+    parts_->port = wanted;
+  }
+  if (parts_->port <= 0) {
+    throw_io_error("view::Server", "cannot listen at ", host, ":", wanted,
+                   "; is the port in use, and the address this machine's?");
+  }
+}
+
+Server::~Server() = default;
+int Server::port() const { return parts_->port; }
+void Server::run() { parts_->http.listen_after_bind(); }
+void Server::stop() { parts_->http.stop_all(); }
+
+}  // namespace regard::view

@@ -1,0 +1,271 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a trace keeps of the weights, against sums written out plainly.
+#include "regard/view/trace.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "regard/core/error.h"
+#include "regard/core/random.h"
+#include "regard/tensor/tensor.h"
+
+namespace regard::view {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::ThrowsMessage;
+
+// Rows that sum to 1, visible keys only.
+Tensor random_weights(std::int64_t heads, std::int64_t rows,
+                      std::int64_t columns, bool causal, std::uint64_t seed) {
+  Random random(seed);
+  Tensor weights({heads, rows, columns});
+  const auto w = weights.view<float, 3>();
+  for (std::int64_t h = 0; h < heads; ++h) {
+    for (std::int64_t i = 0; i < rows; ++i) {
+      const std::int64_t visible = causal ? i + 1 : columns;
+      double sum = 0;
+      for (std::int64_t j = 0; j < visible; ++j) {
+        w(h, i, j) = std::exp(2 * random.normal());
+        sum += w(h, i, j);
+      }
+      for (std::int64_t j = 0; j < visible; ++j) {
+        w(h, i, j) = static_cast<float>(w(h, i, j) / sum);
+      }
+    }
+  }
+  return weights;
+}
+
+TensorView<const float, 3> view_of(const Tensor& tensor) {
+  return tensor.view<float, 3>();
+}
+
+Section section_of(const Tensor& weights, bool self) {
+  Section section({"some", 0, 0, weights.shape()[0], self}, weights.shape()[1],
+                  weights.shape()[2]);
+  section.add_layer(view_of(weights));
+  return section;
+}
+
+TEST(Section, KeepsWeightsInSixteenBits) {
+  const Tensor weights({0.0f, 1.0f, 0.25f, 0.75f, 1e-6f, 0.5f}, {1, 2, 3});
+  const Section section = section_of(weights, false);
+  EXPECT_THAT(section.codes(0, 0),
+              ElementsAre(0, 65535, 16384, 49151, 0, 32768));
+  EXPECT_EQ(little_endian(section.codes(0, 0)),
+            std::string("\0\0\xff\xff\0\x40\xff\xbf\0\0\0\x80", 12));
+}
+
+TEST(Section, HasTheStatisticsOfTheDefinition) {
+  const Tensor weights = random_weights(3, 11, 11, true, 5);
+  const auto w = view_of(weights);
+  const Section section = section_of(weights, true);
+  for (std::int64_t h = 0; h < 3; ++h) {
+    double entropy = 0, distance = 0, first = 0, previous = 0, same = 0;
+    for (std::int64_t i = 0; i < 11; ++i) {
+      for (std::int64_t j = 0; j <= i; ++j) {
+        const double x = w(h, i, j);
+        entropy -= x * std::log(x) / 11;
+        distance += x * static_cast<double>(i - j) / 11;
+        if (j == 0) first += x / 11;
+        if (j == i - 1) previous += x / 11;
+        if (j == i) same += x / 11;
+      }
+    }
+    const HeadStatistics& s = section.statistics(0, h);
+    EXPECT_NEAR(s.entropy, entropy, 1e-5);
+    EXPECT_NEAR(*s.distance, distance, 1e-5);
+    EXPECT_NEAR(s.first, first, 1e-6);
+    EXPECT_NEAR(*s.previous, previous, 1e-6);
+    EXPECT_NEAR(*s.same, same, 1e-6);
+  }
+  EXPECT_TRUE(section.is_causal());
+}
+
+// Means are over the rows that see anything.
+TEST(Section, CountsNoRowThatSeesNothing) {
+  const Tensor weights({0.0f, 0.0f, 0.5f, 0.5f}, {1, 2, 2});
+  const HeadStatistics s = section_of(weights, true).statistics(0, 0);
+  EXPECT_NEAR(s.entropy, std::log(2.0), 1e-6);
+  EXPECT_EQ(s.first, 0.5);
+  EXPECT_EQ(*s.same, 0.5);
+  const HeadStatistics none =
+      section_of(Tensor({1, 2, 2}), true).statistics(0, 0);
+  EXPECT_EQ(none.entropy, 0);
+  EXPECT_EQ(none.first, 0);
+}
+
+TEST(Section, HasNoDistanceBetweenDifferentTexts) {
+  const Section section = section_of(random_weights(1, 4, 7, false, 1), false);
+  EXPECT_FALSE(section.statistics(0, 0).distance);
+  EXPECT_FALSE(section.statistics(0, 0).previous);
+  EXPECT_FALSE(section.statistics(0, 0).same);
+  EXPECT_FALSE(section.is_causal());
+  EXPECT_FALSE(section.has_rollout());
+  EXPECT_THAT([&] { section.rollout(); },
+              ThrowsMessage<InvalidArgument>(
+                  HasSubstr("a rollout needs self attention; 'some' is not")));
+}
+
+TEST(Section, HasThumbnailsOfTheLargestWeights) {
+  const Tensor weights = random_weights(2, 100, 70, false, 3);
+  const auto w = view_of(weights);
+  const Section section = section_of(weights, false);
+  const Thumbnails& small = section.thumbnails();
+  ASSERT_EQ(small.rows, 48);
+  ASSERT_EQ(small.columns, 48);
+  std::vector<float> largest(2 * 48 * 48);
+  for (std::int64_t h = 0; h < 2; ++h) {
+    for (std::int64_t i = 0; i < 100; ++i) {
+      for (std::int64_t j = 0; j < 70; ++j) {
+        float& cell = largest[static_cast<std::size_t>(
+            (h * 48 + i * 48 / 100) * 48 + j * 48 / 70)];
+        cell = std::max(cell, w(h, i, j));
+      }
+    }
+  }
+  for (std::size_t i = 0; i < largest.size(); ++i) {
+    EXPECT_EQ(small.cells[i], std::lround(255 * largest[i])) << i;
+  }
+  EXPECT_EQ(
+      section_of(random_weights(1, 5, 50, false, 3), false).thumbnails().rows,
+      5);
+}
+
+// The product over layers of (A + I) / 2, last layer leftmost.
+TEST(Section, RollsOutOverItsLayers) {
+  constexpr std::int64_t kLength = 53;
+  Section section({"some", 0, 0, 2, true}, kLength, kLength);
+  std::vector<std::vector<double>> truth(kLength, std::vector<double>(kLength));
+  for (std::size_t i = 0; i < kLength; ++i) truth[i][i] = 1;
+  for (std::uint64_t layer = 0; layer < 3; ++layer) {
+    const Tensor weights =
+        random_weights(2, kLength, kLength, false, 10 + layer);
+    const auto w = view_of(weights);
+    section.add_layer(w);
+    std::vector<std::vector<double>> next(kLength,
+                                          std::vector<double>(kLength));
+    for (std::int64_t i = 0; i < kLength; ++i) {
+      for (std::int64_t k = 0; k < kLength; ++k) {
+        const double a = 0.25 * (static_cast<double>(w(0, i, k)) + w(1, i, k)) +
+                         (i == k ? 0.5 : 0);
+        for (std::size_t j = 0; j < kLength; ++j) {
+          next[static_cast<std::size_t>(i)][j] +=
+              a * truth[static_cast<std::size_t>(k)][j];
+        }
+      }
+    }
+    truth = next;
+  }
+  const std::vector<std::uint16_t> rollout = section.rollout();
+  for (std::size_t i = 0; i < kLength * kLength; ++i) {
+    EXPECT_NEAR(rollout[i] / 65535.0, truth[i / kLength][i % kLength], 3e-5);
+  }
+}
+
+TEST(Section, RefusesWhatAreNoWeights) {
+  const auto message = [](float bad) {
+    Tensor weights({1, 2, 2});
+    weights.view<float, 3>()(0, 1, 0) = bad;
+    return [weights] { section_of(weights, true); };
+  };
+  EXPECT_THAT(message(-0.25f),
+              ThrowsMessage<InvalidArgument>(HasSubstr(
+                  "weights must be numbers from 0 to 1; 'some' has at layer 0, "
+                  "head 0, query 1, key 0: -0.25")));
+  EXPECT_THAT(message(1.25f),
+              ThrowsMessage<InvalidArgument>(HasSubstr("in evaluation mode?")));
+  EXPECT_THAT(message(std::numeric_limits<float>::quiet_NaN()),
+              ThrowsMessage<InvalidArgument>(HasSubstr("key 0: nan")));
+  EXPECT_EQ(section_of(Tensor({1.0004f}, {1, 1, 1}), true).codes(0, 0)[0],
+            65535);
+}
+
+TEST(Section, RefusesOtherShapesAndPlaces) {
+  Section section({"some", 0, 0, 2, true}, 3, 3);
+  EXPECT_THAT(
+      [&] {
+        section.add_layer(view_of(Tensor({2, 3, 4})));
+      },
+      ThrowsMessage<InvalidArgument>(
+          HasSubstr("layer 0 of 'some' must have weights of [2, 3, 3]; they "
+                    "are [2, 3, 4]")));
+  section.add_layer(view_of(Tensor({2, 3, 3})));
+  EXPECT_THAT([&] { (void)section.codes(1, 0); },
+              ThrowsMessage<InvalidArgument>(HasSubstr(
+                  "'some' has layers 0 .. 0 and heads 0 .. 1; got layer 1, "
+                  "head 0")));
+  EXPECT_THAT([&] { (void)section.statistics(0, -1); },
+              ThrowsMessage<InvalidArgument>(HasSubstr("head -1")));
+  EXPECT_THAT(
+      [] {
+        Section({"some", 0, 0, 1, true}, 3, 4);
+      },
+      ThrowsMessage<InvalidArgument>(
+          HasSubstr("self attention must have as many queries as keys; 'some' "
+                    "has 3 and 4")));
+  EXPECT_THAT(
+      [] {
+        Section({"some", 0, 0, 0, false}, 3, 4);
+      },
+      ThrowsMessage<InvalidArgument>(HasSubstr(
+          "there must be heads, queries and keys; 'some' has 0, 3 and "
+          "4")));
+}
+
+TEST(Trace, RefusesSectionsBetweenNoAxes) {
+  Trace trace;
+  trace.add_axis({"source", {"a"}});
+  EXPECT_THAT(
+      [&] {
+        trace.add_section({"some", 0, 1, 1, false});
+      },
+      ThrowsMessage<InvalidArgument>(
+          HasSubstr("'some' must have axes in 0 .. 0; they are 0 and 1")));
+  EXPECT_THAT([&] { (void)trace.section(0); },
+              ThrowsMessage<InvalidArgument>(HasSubstr("got 0")));
+}
+
+TEST(Header, SaysAllButTheWeights) {
+  Trace trace;
+  trace.model = "m";
+  trace.note = "untrained";
+  trace.source = "a b";
+  trace.target = "c";
+  trace.steps = 1;
+  trace.add_axis({"source", {"a", "b"}});
+  trace.add_axis({"target", {"c\xff"}});
+  trace.add_section({"encoder", 0, 0, 1, true})
+      .add_layer(view_of(Tensor({1.0f, 0.0f, 0.5f, 0.5f}, {1, 2, 2})));
+  trace.add_section({"cross", 1, 0, 1, false})
+      .add_layer(view_of(Tensor({0.0f, 1.0f}, {1, 1, 2})));
+  const auto header = nlohmann::json::parse(header_json(trace, "x1"));
+  EXPECT_EQ(header["format"], "regard-trace");
+  EXPECT_EQ(header["version"], 1);
+  EXPECT_EQ(header["id"], "x1");
+  EXPECT_EQ(header["model"]["name"], "m");
+  EXPECT_EQ(header["model"]["note"], "untrained");
+  EXPECT_EQ(header["steps"], 1);
+  EXPECT_EQ(header["axes"][0]["tokens"][1], "b");
+  EXPECT_EQ(header["axes"][1]["tokens"][0], "c\ufffd");
+  const auto& encoder = header["sections"][0];
+  EXPECT_EQ(encoder["queries"], 0);
+  EXPECT_EQ(encoder["layers"], 1);
+  EXPECT_EQ(encoder["heads"], 1);
+  EXPECT_EQ(encoder["causal"], true);
+  EXPECT_EQ(encoder["rollout"], true);
+  EXPECT_EQ(encoder["thumbnails"]["rows"], 2);
+  EXPECT_EQ(encoder["thumbnails"]["data"], "/wCAgA==");  // 255, 0, 128, 128
+  EXPECT_EQ(encoder["statistics"][0][0]["same"], 0.75);
+  EXPECT_EQ(header["sections"][1]["statistics"][0][0]["distance"], nullptr);
+  EXPECT_EQ(header["sections"][1]["rollout"], false);
+}
+
+}  // namespace
+}  // namespace regard::view

@@ -79,7 +79,9 @@ export function paintLines(pen: Pen, picture: LinesPicture, layout: LinesLayout,
       // A line's darkness adds up with its neighbours': a root would hide the strong ones.
       const t = position(weightOf(code), picture.curve, head.max) ** 1.7;
       if (t < 0.01) continue;
-      pen.curve(leftX + 6, y1, rightX - 6, y2, head.color, 0.6 + 2.6 * t * calm, Math.min(1, t * (focus ? 0.95 : 0.8 * calm)));
+      // Of a line that leaves the picture only one end can be read.
+      const whole = y1 > -row && y1 < height + row && y2 > -row && y2 < height + row ? 1 : 0.35;
+      pen.curve(leftX + 6, y1, rightX - 6, y2, head.color, 0.6 + 2.6 * t * calm, Math.min(1, t * whole * (focus ? 0.95 : 0.8 * calm)));
     }
   }
   paintSide(pen, picture, layout, theme, height, 'query', left);

@@ -10,7 +10,7 @@ const EXAMPLES: Readonly<Record<string, readonly string[]>> = {
   de: ['Ein Hund läuft durch den Schnee.', 'Zwei Kinder spielen im Park.'],
 };
 // Asking again would bring the same answer.
-const HOPELESS = ['empty', 'too_long', 'too_large', 'bad_direction', 'bad_request', 'no_model', 'missing_block', 'trace'];
+const HOPELESS = ['empty', 'too_long', 'too_large', 'direction', 'bad_request', 'no_model', 'missing_block', 'trace'];
 const NAMES: Readonly<Record<string, string>> = { en: 'English', zh: '中文', de: 'Deutsch', fr: 'Français', es: 'Español', ja: '日本語' };
 
 function directionName(direction: string): string {
@@ -121,7 +121,7 @@ export class Composer {
     let key: Key = 'error_other';
     const wanted = `error_${error.code}`;
     if (isKey(wanted)) key = wanted;
-    if (error.code === 'too_long' && error.limit !== undefined) key = 'error_too_long_limit';
+    if (error.code === 'too_long' && error.limit !== undefined) key = error.limit === info?.characters ? 'error_too_long_characters' : 'error_too_long_tokens';
     const again = () => {
       const { trace } = app.state;
       if (!info) void app.start();

@@ -278,7 +278,7 @@ describe.skipIf(!findChromium())('the page', () => {
       await page.waitForSelector('.notice:not([hidden])');
       return (await page.locator('.notice').textContent())!;
     };
-    expect(await ask('word '.repeat(80))).toContain('too long');
+    expect(await ask('word '.repeat(80))).toContain('the model reads at most 60 tokens');
     await button(page, 'Close').click();
     expect(await ask('be busy')).toContain('busy with other sentences');
     await button(page, 'Close').click();

@@ -44,7 +44,7 @@ export async function startMock(options: Options = {}): Promise<Mock> {
     if (text.trim() === '') return refuse(response, 400, { code: 'empty', message: 'the text is empty' });
     if (text === 'be busy') return refuse(response, 503, { code: 'busy', message: 'too many requests' });
     if (text === 'break') return refuse(response, 500, { code: 'strange', message: 'something <b>unheard</b> of' });
-    if (direction !== 'en-zh' && direction !== 'zh-en') return refuse(response, 400, { code: 'bad_direction', message: 'directions: en-zh, zh-en' });
+    if (direction !== 'en-zh' && direction !== 'zh-en') return refuse(response, 400, { code: 'direction', message: 'directions: en-zh, zh-en' });
     const source = tokenize(text);
     if (source.length > LIMIT) return refuse(response, 413, { code: 'too_long', message: `at most ${LIMIT} tokens`, limit: LIMIT });
     const target = translate(text);

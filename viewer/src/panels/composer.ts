@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The sentence, its translation, and what went wrong.
 import type { App, Changed } from '../app';
+import { directionFor } from '../direction';
 import { h } from '../dom';
 import { isKey, type Key } from '../i18n';
 
@@ -55,7 +56,9 @@ export class Composer {
   }
 
   private submit(): void {
-    void this.app.ask(this.input.value.trim(), this.app.state.direction);
+    const text = this.input.value.trim();
+    const { direction, info } = this.app.state;
+    void this.app.ask(text, directionFor(text, direction, info?.directions ?? []));
   }
 
   update(changed: Changed): void {

@@ -85,6 +85,10 @@ describe.skipIf(!findChromium())('the page', () => {
       expect(await page.locator('.thumb').count()).toBe(48);
     }
     expect(decodeURIComponent(page.url())).toContain(`text=${CAT}`);
+    await page.getByLabel('Sentence').fill('我喜欢在下雨天读书。');
+    await page.keyboard.press('Enter');
+    await page.waitForFunction(() => location.hash.includes('direction=zh-en') && document.body.classList.contains('loaded'));
+    expect(await page.locator('.translation').textContent()).toMatch(/[a-z]/i);
   });
 
   it('has examples for the direction that is chosen', async () => {
@@ -369,7 +373,8 @@ async function hover(selector: string): Promise<{ script: string; frame: string 
   for (let i = 0; i < 60; ++i) {
     await new Promise(requestAnimationFrame);
     const x = selector.includes('overlay') ? box.left + box.width * (0.2 + 0.005 * i) : box.left + 60;
-    const y = box.top + box.height * (0.15 + 0.007 * i);
+    // Each move meets another cell or another token.
+    const y = selector.includes('overlay') ? box.top + box.height * (0.15 + 0.007 * i) : box.top + 11 + 22 * (i % 24);
     const begin = performance.now();
     if (selector !== 'body') canvas.dispatchEvent(new PointerEvent('pointermove', { clientX: x, clientY: y, pointerType: 'mouse', bubbles: true }));
     script.push(performance.now() - begin);

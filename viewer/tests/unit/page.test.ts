@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 import { describe, expect, it } from 'vitest';
 import { colorTable, headColor, luminance, paletteColor, PALETTES, position, weightAt } from '../../src/color';
+import { directionFor } from '../../src/direction';
 import { fill, languageOf, STRINGS } from '../../src/i18n';
 import { cellAt, layoutHeat, layoutLines, zoomAt } from '../../src/layout';
 import { fitPlace, readPlace, START, writePlace } from '../../src/permalink';
@@ -24,6 +25,20 @@ describe('the address', () => {
   it('is kept inside a smaller trace', () => {
     const fitted = fitPlace({ ...place, layer: 'rollout', heads: [0, 7] }, [{ layers: 2, heads: 2, rollout: false }], 3);
     expect(fitted).toMatchObject({ section: 0, layer: 0, head: 1, heads: [0], step: 0 });
+  });
+});
+
+describe('the direction', () => {
+  const both = ['en-zh', 'zh-en'];
+  it('follows the script of a sentence that plainly belongs to the other', () => {
+    expect(directionFor('我喜欢读书。', 'en-zh', both)).toBe('zh-en');
+    expect(directionFor('I like books.', 'zh-en', both)).toBe('en-zh');
+  });
+  it('is otherwise the chosen one', () => {
+    expect(directionFor('I like 北京.', 'en-zh', both)).toBe('en-zh');
+    expect(directionFor('42', 'zh-en', both)).toBe('zh-en');
+    expect(directionFor('我喜欢', 'en-de', ['en-de', 'de-en'])).toBe('en-de');
+    expect(directionFor('我喜欢', '', [])).toBe('');
   });
 });
 

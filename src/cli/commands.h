@@ -24,6 +24,7 @@ Command add_generate(CLI::App& program);
 Command add_train(CLI::App& program);
 Command add_translate(CLI::App& program);
 Command add_score(CLI::App& program);
+Command add_view(CLI::App& program);
 
 // What `regard attend` does without files, and `regard` alone: a sentence
 // through a layer of random weights, drawn on the screen.

@@ -35,6 +35,7 @@ Examples:
   regard explain --heads 8 --len 4096 --head-dim 64 --mask causal
   regard train translate --src train.en --tgt train.de --out en-de
   regard translate --model en-de "A man rides a bicycle."
+  regard view --model en-de "A man rides a bicycle."
   regard generate --model model.gguf --prompt "Once upon a time"
   regard info
 
@@ -91,9 +92,9 @@ int run_program(int argc, const char* const* argv) {
   program.footer(kFooter);
   program.formatter(std::make_shared<HelpFormatter>());
   const std::vector<Command> commands = {
-      add_attend(program),   add_layer(program),     add_explain(program),
-      add_train(program),    add_translate(program), add_score(program),
-      add_generate(program), add_info(program)};
+      add_attend(program), add_layer(program),     add_explain(program),
+      add_train(program),  add_translate(program), add_score(program),
+      add_view(program),   add_generate(program),  add_info(program)};
   try {
     return parse_and_run(program, commands, argc, argv);
   } catch (const UsageError& error) {

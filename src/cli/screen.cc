@@ -46,10 +46,17 @@ int columns_of_stdout() {
   return columns <= 0 ? 80 : std::clamp(columns, kNarrowest, kWidest);
 }
 
+bool has_24_bits() {
+  const std::string depth = environment("COLORTERM");
+  return depth == "truecolor" || depth == "24bit";
+}
+
 bool wants_color(ColorWhen when) {
   if (when != ColorWhen::kAuto) return when == ColorWhen::kAlways;
+  const std::string terminal = environment("TERM");
   return isatty(STDOUT_FILENO) == 1 && environment("NO_COLOR").empty() &&
-         environment("TERM") != "dumb";
+         terminal != "dumb" &&
+         (has_24_bits() || terminal.find("256color") != std::string::npos);
 }
 
 }  // namespace
@@ -57,12 +64,11 @@ bool wants_color(ColorWhen when) {
 Screen standard_output(ColorWhen when) {
   Screen screen;
   screen.columns = columns_of_stdout();
+  screen.utf8 = locale_is_utf8();
   if (wants_color(when)) {
-    const std::string depth = environment("COLORTERM");
-    screen.ink = depth == "truecolor" || depth == "24bit" ? Ink::kTrueColor
-                                                          : Ink::kColors256;
+    screen.ink = has_24_bits() ? Ink::kTrueColor : Ink::kColors256;
   } else {
-    screen.ink = locale_is_utf8() ? Ink::kBlocks : Ink::kAscii;
+    screen.ink = screen.utf8 ? Ink::kBlocks : Ink::kAscii;
   }
   return screen;
 }

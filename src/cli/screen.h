@@ -18,14 +18,15 @@ enum class ColorWhen { kAuto, kAlways, kNever };
 struct Screen {
   Ink ink = Ink::kAscii;
   int columns = 80;
+  bool utf8 = true;  // may show what is not ASCII
 
   bool has_color() const { return ink >= Ink::kColors256; }
 };
 
 // What standard output is: a terminal of which width and colours, or a file.
 // Colour goes to terminals only, unless asked for; NO_COLOR and TERM=dumb
-// forbid it, COLORTERM tells of 24 bits, COLUMNS gives the width of what is no
-// terminal.
+// forbid it, COLORTERM tells of 24 bits and TERM of 256 colours, COLUMNS gives
+// the width of what is no terminal.
 Screen standard_output(ColorWhen when);
 
 // Writes to standard output. Throws IoError if it cannot be written.

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <iostream>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <span>
@@ -14,6 +15,7 @@
 
 #include "cli/commands.h"
 #include "cli/heat_map.h"
+#include "cli/number_list.h"
 #include "cli/screen.h"
 #include "cli/usage_error.h"
 #include "regard/core/error.h"
@@ -36,6 +38,11 @@ struct TranslateFlags {
   std::int64_t batch = 32;
   bool align = false;
   bool json = false;
+  bool show = false;
+  std::string attention = "cross";
+  std::int64_t layer = -1;  // the last but one
+  std::string head;
+  std::int64_t top = 0;
   int threads = 0;
 };
 
@@ -44,12 +51,15 @@ constexpr const char* kFooter =
 a line each, and their translations go to standard output in the same order. A
 blank line stays blank. With --nbest there is a line for each: number of the
 sentence, score, translation, tabs between them. --align draws where each piece
-of the translation looked in the source; with --json it gives the numbers.
+of the translation looked in the source; with --json it gives the numbers. --show
+draws each head of one layer: of the decoder onto the source (cross), or of the
+encoder or decoder onto its own text. `regard view` shows them all.
 
 Examples:
   regard translate --model en-de "a man rides a bicycle ."
   regard translate --model en-zh --to zh < sentences.en > sentences.zh
   regard translate --model en-zh --to en --align "..."
+  regard translate --model en-de --show --layer 2 --head 0,3 "a man sleeps ."
   regard translate --model en-de --input test.en --nbest 5)";
 
 // SentencePiece writes a blank as U+2581.
@@ -81,6 +91,41 @@ void draw(const tasks::Translation& translation, const Screen& screen) {
   print(map.draw());
 }
 
+// The heads of one layer.
+void draw(const tasks::TranslationTrace& trace, const TranslateFlags& flags,
+          const Screen& screen) {
+  const bool encoder = flags.attention == "encoder";
+  const bool decoder = flags.attention == "decoder";
+  const Tensor& weights = encoder   ? trace.weights.encoder
+                          : decoder ? trace.weights.decoder
+                                    : trace.weights.cross;
+  const auto all = weights.view<float, 4>();
+  require(all.extent(0) > 0, "--attention", "the model has no ",
+          flags.attention);
+  const std::int64_t layer = flags.layer >= 0
+                                 ? flags.layer
+                                 : std::max<std::int64_t>(all.extent(0) - 2, 0);
+  require(layer < all.extent(0), "--layer", "there are layers 0 .. ",
+          all.extent(0) - 1, "; got ", layer);
+  HeatMaps::Labels labels;
+  for (const std::string& piece : encoder ? trace.source : trace.written) {
+    labels.queries.push_back(label(piece));
+  }
+  for (const std::string& piece : decoder ? trace.read : trace.source) {
+    labels.keys.push_back(label(piece));
+  }
+  HeatMaps map({all.extent(1), all.extent(2), all.extent(3)}, std::move(labels),
+               screen, {parse_numbers(flags.head, "--head"), flags.top});
+  for (std::int64_t head = 0; head < all.extent(1); ++head) {
+    for (std::int64_t row = 0; row < all.extent(2); ++row) {
+      map.add_row(head, row, all.at(layer, head, row));
+    }
+  }
+  print(fmt::format("{}, layer {} of {}\n", flags.attention, layer,
+                    all.extent(0)) +
+        map.draw());
+}
+
 class Output {
  public:
   explicit Output(const TranslateFlags& flags)
@@ -102,6 +147,14 @@ class Output {
     std::fflush(stdout);
   }
 
+  void write(const tasks::TranslationTrace& trace) const {
+    print(trace.text + "\n");
+    draw(trace, flags_, screen_);
+    std::fflush(stdout);
+  }
+  void write_blank() const { print("\n"); }
+  bool shows_heads() const { return flags_.show; }
+
  private:
   void write_json(const tasks::Translation& translation) const {
     nlohmann::json line = {{"sentence", number_},
@@ -120,48 +173,55 @@ class Output {
   std::int64_t number_ = 0;
 };
 
-constexpr const char* kChinese = "zh";
-
-bool has_chinese(const std::string& sentence) {
-  const std::u32string points = text::code_points(sentence);
-  return std::any_of(points.begin(), points.end(), [](char32_t c) {
-    return (c >= 0x3400 && c <= 0x9FFF) || (c >= 0x20000 && c <= 0x3FFFF);
-  });
-}
-
-// Without --to, where one of two languages is Chinese, the script of a sentence
-// tells which it is.
+// Without --to, a sentence may tell by itself which language it is in.
 std::vector<std::vector<tasks::Translation>> translate_part(
     const tasks::Translator& translator, const tasks::TranslateOptions& options,
     std::span<const std::string> sentences) {
   const tasks::Languages& languages = translator.config().languages;
-  const bool is_source = languages.source == kChinese;
-  if (!languages.both_directions || !options.to.empty() ||
-      !(is_source || languages.target == kChinese)) {
+  if (!languages.both_directions || !options.to.empty()) {
     return translator.translate(sentences, options);
   }
+  std::map<std::string, std::vector<std::size_t>> places;
+  for (std::size_t i = 0; i < sentences.size(); ++i) {
+    places[tasks::language_to(languages, sentences[i])].push_back(i);
+  }
   std::vector<std::vector<tasks::Translation>> results(sentences.size());
-  for (const bool chinese : {false, true}) {
-    std::vector<std::size_t> places;
+  for (const auto& [language, numbers] : places) {
     std::vector<std::string> chosen;
-    for (std::size_t i = 0; i < sentences.size(); ++i) {
-      if (has_chinese(sentences[i]) != chinese) continue;
-      places.push_back(i);
-      chosen.push_back(sentences[i]);
-    }
+    for (const std::size_t i : numbers) chosen.push_back(sentences[i]);
     tasks::TranslateOptions one_way = options;
-    one_way.to = chinese == is_source ? languages.target : languages.source;
+    one_way.to = language;
     auto found = translator.translate(chosen, one_way);
-    for (std::size_t i = 0; i < places.size(); ++i) {
-      results[places[i]] = std::move(found[i]);
+    for (std::size_t i = 0; i < numbers.size(); ++i) {
+      results[numbers[i]] = std::move(found[i]);
     }
   }
   return results;
 }
 
+// Each sentence on its own, with what its heads looked at.
+void show_all(const tasks::Translator& translator,
+              const tasks::TranslateOptions& options,
+              std::span<const std::string> sentences, const Output& output) {
+  for (const std::string& sentence : sentences) {
+    if (translator.tokenizer().encode(sentence).empty()) {
+      output.write_blank();
+      continue;
+    }
+    tasks::TranslateOptions one_way = options;
+    if (one_way.to.empty()) {
+      one_way.to = tasks::language_to(translator.config().languages, sentence);
+    }
+    output.write(translator.trace(sentence, one_way));
+  }
+}
+
 void translate_all(const tasks::Translator& translator,
                    const tasks::TranslateOptions& options,
                    std::span<const std::string> sentences, Output& output) {
+  if (output.shows_heads()) {
+    return show_all(translator, options, sentences, output);
+  }
   // Parts, so that a long file shows its first lines early; long enough that
   // sentences of like length find each other.
   constexpr std::size_t kPart = 1024;
@@ -205,6 +265,13 @@ void run_translate(const TranslateFlags& flags) {
   if (flags.nbest > flags.beam) {
     throw UsageError(fmt::format("--nbest {} needs a --beam as wide, not {}",
                                  flags.nbest, flags.beam));
+  }
+  if (flags.show && (flags.align || flags.json || flags.nbest > 1)) {
+    throw UsageError("--show goes without --align, --json and --nbest");
+  }
+  if (!flags.show && (flags.layer >= 0 || !flags.head.empty() ||
+                      flags.top > 0 || flags.attention != "cross")) {
+    throw UsageError("--attention, --layer, --head and --top go with --show");
   }
   const tasks::Translator translator = tasks::Translator::load(flags.model);
   tasks::TranslateOptions options;
@@ -265,6 +332,18 @@ Command add_translate(CLI::App& program) {
       ->check(CLI::Range(1, 100000))
       ->capture_default_str();
   app->add_flag("--align", flags->align, "Show where each piece looked");
+  app->add_flag("--show", flags->show,
+                "Draw what each head of one layer looked at");
+  app->add_option("--attention", flags->attention,
+                  "With --show: cross, encoder or decoder")
+      ->check(CLI::IsMember({"cross", "encoder", "decoder"}).description(""))
+      ->type_name("KIND")
+      ->capture_default_str();
+  app->add_option("--layer", flags->layer,
+                  "With --show: which; the last but one if not given")
+      ->type_name("N")
+      ->check(CLI::Range(0, 10000).description(""));
+  add_picture_flags(*app, flags->head, flags->top);
   app->add_flag("--json", flags->json, "A line of JSON for each translation");
   app->add_option("--threads", flags->threads, "0: one for each core")
       ->check(CLI::Range(0, 1024))

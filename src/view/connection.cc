@@ -20,18 +20,18 @@ constexpr milliseconds kStep{50};
 // What a client may still send while it reads why it was refused.
 constexpr std::int64_t kMostDrained = std::int64_t{1} << 20;
 constexpr milliseconds kDrainTime{500};
-constexpr std::size_t kMostRequests = 1000;  // of one connection
+constexpr milliseconds kShortDrainTime{20};  // others wait to be accepted
 
 }  // namespace
 
 Connection::Connection(socket_t socket, const ConnectionLimits& limits)
     : socket_(socket), limits_(limits) {}
 
-// A socket that is closed with bytes unread resets the connection, and the
-// answer is lost with them. So: no more to say, then read a little, then close.
-Connection::~Connection() {
+Connection::~Connection() { ::close(socket_); }
+
+void Connection::end_unread(milliseconds patience) {
   ::shutdown(socket_, SHUT_WR);
-  const auto until = Clock::now() + kDrainTime;
+  const auto until = Clock::now() + patience;
   std::int64_t drained = 0;
   while (drained < kMostDrained && wait(POLLIN, until)) {
     const ssize_t got =
@@ -39,7 +39,6 @@ Connection::~Connection() {
     if (got <= 0) break;
     drained += got;
   }
-  ::close(socket_);
 }
 
 bool Connection::wait(short events, Clock::time_point until) const {
@@ -185,7 +184,7 @@ bool BoundedServer::process_and_close_socket(socket_t socket) {
     return false;
   }
   const auto may_wait = [this] { return !stopping_ && !queue_->has_waiting(); };
-  for (std::size_t count = 1; count <= kMostRequests; ++count) {
+  for (std::size_t count = 1; count <= kMostRequestsOfOne; ++count) {
     if (stopping_ || !connection.wait_for_request(may_wait)) break;
     bool goes_on = true;
     bool closed = false;
@@ -196,15 +195,18 @@ bool BoundedServer::process_and_close_socket(socket_t socket) {
       request.headers.erase("Accept-Encoding");
       goes_on = may_go_on(request);
     };
+    bool answered = false;
     try {
-      if (!process_request(connection, count == kMostRequests, closed,
-                           look_at)) {
-        break;
-      }
+      answered = process_request(connection, count == kMostRequestsOfOne,
+                                 closed, look_at);
     } catch (const std::exception&) {
-      break;  // of httplib itself, at a request that it did not expect
+      // Of httplib itself, at a request that it did not expect.
     }
-    if (closed || !goes_on) break;
+    if (!answered || !goes_on) {
+      connection.end_unread(kDrainTime);
+      break;
+    }
+    if (closed) break;
   }
   return true;
 }
@@ -212,6 +214,7 @@ bool BoundedServer::process_and_close_socket(socket_t socket) {
 void BoundedServer::refuse(Connection& connection) const {
   // It is a few hundred bytes, which fit into any socket's buffer.
   (void)connection.write(busy_.data(), busy_.size());
+  connection.end_unread(kShortDrainTime);
 }
 
 }  // namespace regard::view

@@ -18,6 +18,8 @@
 
 namespace regard::view {
 
+inline constexpr std::size_t kMostRequestsOfOne = 1000;  // connection
+
 struct ConnectionLimits {
   std::int64_t head_bytes = 0;
   std::int64_t body_bytes = 0;
@@ -34,6 +36,11 @@ class Connection : public httplib::Stream {
 
   Connection(socket_t socket, const ConnectionLimits& limits);
   ~Connection() override;  // closes it
+
+  // Ends it with an answer to a request that was not read to its end. A socket
+  // that is closed with bytes unread resets the connection, and the answer is
+  // lost with them. So: no more to say, then read for a while.
+  void end_unread(std::chrono::milliseconds patience);
 
   // Waits for the first byte of the next request, while `may_wait`. False: none
   // will come.

@@ -67,7 +67,7 @@ const Pairing& pairing_of(const GivenSection& section,
   return *found;
 }
 
-// encoder, decoder, cross; then by name, and of numbers the smaller first.
+// encoder, decoder and cross come first.
 int rank_of(const std::string& name) {
   constexpr std::string_view kFirst[] = {"encoder", "decoder", "cross"};
   return static_cast<int>(

@@ -34,9 +34,9 @@ std::variant<TraceRequest, Refusal> parse_trace_request(
 // is then not ours ("DNS rebinding"), or its own name stands in Origin or
 // Sec-Fetch-Site. Empty: the header did not come.
 struct Caller {
-  std::string host;
-  std::string origin;
-  std::string fetch_site;
+  std::string host = {};
+  std::string origin = {};
+  std::string fetch_site = {};
   bool is_page = false;  // GET /, which a link of any site may lead to
 };
 std::optional<Refusal> refuse_stranger(const Caller& caller,

@@ -126,7 +126,7 @@ struct Server::Parts {
 
   void set_routes();
   void check_caller(const Request& request) const;
-  bool has_route(const Request& request) const;
+  void check_route(const Request& request) const;
   std::vector<std::string> directions() const;
   std::string language_of(const TraceRequest& request) const;
   std::string info() const;
@@ -136,7 +136,7 @@ struct Server::Parts {
 
   // Runs what answers; a refusal becomes JSON with its status.
   template <typename Body>
-  void guard(const Request& request, Response& response, const Body& body) {
+  static void guard(Response& response, const Body& body) {
     try {
       body();
     } catch (const Refused& refused) {
@@ -146,7 +146,6 @@ struct Server::Parts {
     } catch (const std::exception&) {
       answer(response, {500, "internal", "the server failed at this request"});
     }
-    if (request.method == "HEAD") response.body.clear();
   }
 
   ServerOptions options;
@@ -170,7 +169,7 @@ void Server::Parts::check_caller(const Request& request) const {
   }
 }
 
-bool Server::Parts::has_route(const Request& request) const {
+void Server::Parts::check_route(const Request& request) const {
   const std::string& path = request.path;
   const bool post = path == "/api/trace";
   const bool get = path == "/" || path == "/api/info" || path == "/api/weights";
@@ -181,7 +180,6 @@ bool Server::Parts::has_route(const Request& request) const {
     refuse(405, "method",
            path + " takes " + (post ? "POST" : "GET") + ", nothing else");
   }
-  return true;
 }
 
 std::vector<std::string> Server::Parts::directions() const {
@@ -318,6 +316,7 @@ void Server::Parts::set_routes() {
        {"Cross-Origin-Resource-Policy", "same-origin"},
        {"Cross-Origin-Opener-Policy", "same-origin"},
        {"Cache-Control", "no-store"}});
+  http.set_keep_alive_max_count(kMostRequestsOfOne);
   http.set_tcp_nodelay(true);
   // httplib's own would let a second server have the same port.
   http.set_socket_options([](socket_t socket) {
@@ -336,31 +335,31 @@ void Server::Parts::set_routes() {
   };
   http.set_pre_routing_handler([this](const Request& request,
                                       Response& response) {
-    guard(request, response, [&] {
+    guard(response, [&] {
       if (request.path != "/api/trace") check_caller(request);
-      has_route(request);
+      check_route(request);
     });
     return response.status >= 400 ? httplib::Server::HandlerResponse::Handled
                                   : httplib::Server::HandlerResponse::Unhandled;
   });
-  http.Get("/", [this](const Request& request, Response& response) {
-    guard(request, response, [&] {
+  http.Get("/", [](const Request&, Response& response) {
+    guard(response, [&] {
       const std::string_view page = viewer_page();
       response.set_content(page.data(), page.size(),
                            "text/html; charset=utf-8");
     });
   });
-  http.Get("/api/info", [this](const Request& request, Response& response) {
-    guard(request, response, [&] { response.set_content(info(), kJson); });
+  http.Get("/api/info", [this](const Request&, Response& response) {
+    guard(response, [&] { response.set_content(info(), kJson); });
   });
   http.Get("/api/weights", [this](const Request& request, Response& response) {
-    guard(request, response, [&] {
+    guard(response, [&] {
       response.set_content(weights(request), "application/octet-stream");
     });
   });
   http.Post("/api/trace", [this](const Request& request, Response& response,
                                  const httplib::ContentReader& reader) {
-    guard(request, response,
+    guard(response,
           [&] { response.set_content(trace(request, reader), kJson); });
   });
   // What httplib itself refuses: a head that is none, a body that is too long.

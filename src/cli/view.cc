@@ -1,0 +1,283 @@
+// SPDX-License-Identifier: Apache-2.0
+// regard view: what every head looks at, in the browser.
+#include <fmt/format.h>
+#include <spawn.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cli/commands.h"
+#include "cli/number_list.h"
+#include "cli/screen.h"
+#include "cli/text.h"
+#include "cli/usage_error.h"
+#include "regard/core/error.h"
+#include "regard/tasks/translator.h"
+#include "regard/view/given.h"
+#include "regard/view/page.h"
+#include "regard/view/server.h"
+#include "regard/view/translation.h"
+
+namespace regard::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int kPort = 8777;  // where the page stands, if it is free
+
+struct ViewFlags {
+  std::string sentence;
+  std::string model;
+  std::string to;
+  std::int64_t beam = 5;
+  std::string weights;
+  std::string tokens;
+  std::string export_to;
+  std::string layers;
+  std::string heads;
+  std::string host = "127.0.0.1";
+  int port = -1;  // not said
+  bool no_open = false;
+  int threads = 0;
+};
+
+constexpr const char* kFooter =
+    R"(The page shows every layer and head at once, one head in full, or its weights as
+lines between the tokens. It stands at an address of this machine that no other
+can reach, until Ctrl-C; --host changes that, and then whoever reaches the
+address may use the model. Nothing is ever fetched from the network.
+
+--weights takes what any model gave: a safetensors file with tensors
+[layers, heads, queries, keys], named encoder, decoder and cross where there are
+such, or one [heads, queries, keys] a layer, named layer.0, layer.1, ...
+--tokens is JSON: ["a", "b"] for self attention, {"source": [...], "target":
+[...]} for a model with a decoder, {"queries": [...], "keys": [...]} for one
+attention.
+
+--export writes one file that works offline and asks for nothing. --layers and
+--heads say which weights go into it (0-3, or 0,5,11); small pictures and
+statistics of all heads are always there.
+
+Examples:
+  regard view --model en-de
+      type sentences in the browser
+  regard view --model en-zh --to zh "The cat sleeps."
+  regard view --model en-de "A man rides a bicycle." --export bicycle.html
+  regard view --weights bert.safetensors --tokens tokens.json
+  regard view --weights w.safetensors --tokens t.json --layers 0-3 --export w.html)";
+
+std::string text_of(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  std::string text{std::istreambuf_iterator<char>(in), {}};
+  if (!in.is_open() || in.bad()) {
+    throw_io_error("view", "cannot read '", path, "'");
+  }
+  return text;
+}
+
+// The last part of a path that has a name.
+std::string name_of(const std::string& path) {
+  fs::path clean = fs::path(path).lexically_normal();
+  if (!clean.has_filename()) clean = clean.parent_path();
+  return clean.filename().string();
+}
+
+void check(const ViewFlags& flags) {
+  if (flags.model.empty() == flags.weights.empty()) {
+    throw UsageError("give --model, or --weights and --tokens");
+  }
+  if (flags.weights.empty() != flags.tokens.empty()) {
+    throw UsageError("--weights and --tokens go together");
+  }
+  if (!flags.weights.empty() && !flags.sentence.empty()) {
+    throw UsageError("a sentence needs a --model to translate it");
+  }
+  if (flags.export_to.empty() &&
+      !(flags.layers.empty() && flags.heads.empty())) {
+    throw UsageError("--layers and --heads choose what --export writes");
+  }
+  if (!flags.export_to.empty() && !flags.model.empty() &&
+      flags.sentence.empty()) {
+    throw UsageError("--export needs a sentence to show");
+  }
+}
+
+tasks::TranslateOptions translate_options(const ViewFlags& flags) {
+  tasks::TranslateOptions options;
+  options.beam = flags.beam;
+  options.to = flags.to;
+  options.threads = {.count = flags.threads};
+  return options;
+}
+
+view::Trace translated(const tasks::Translator& translator,
+                       const ViewFlags& flags) {
+  tasks::TranslateOptions options = translate_options(flags);
+  if (options.to.empty()) {
+    options.to =
+        tasks::language_to(translator.config().languages, flags.sentence);
+  }
+  view::Trace trace =
+      view::trace_translation(translator, flags.sentence, options);
+  trace.model = name_of(flags.model);
+  return trace;
+}
+
+// Opens the page in a browser, without waiting for it.
+void open_browser(const std::string& address) {
+  std::string program = "xdg-open";
+  std::string argument = address;
+  char* const argv[] = {program.data(), argument.data(), nullptr};
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    posix_spawn_file_actions_addopen(&actions, stream, "/dev/null", 2, 0);
+  }
+  pid_t child = 0;
+  // Where there is no such program, the address on the screen must do.
+  (void)posix_spawnp(&child, program.c_str(), &actions, nullptr, argv, environ);
+  posix_spawn_file_actions_destroy(&actions);
+}
+
+bool has_desktop() {
+  const auto is_set = [](const char* name) {
+    const char* value = std::getenv(name);
+    return value != nullptr && *value != '\0';
+  };
+  return is_set("DISPLAY") || is_set("WAYLAND_DISPLAY");
+}
+
+std::unique_ptr<view::Server> start_server(
+    const tasks::Translator* translator,
+    const std::optional<view::Trace>& trace, view::ServerOptions options,
+    int asked) {
+  options.port = asked < 0 ? kPort : asked;
+  try {
+    return std::make_unique<view::Server>(translator, trace, options);
+  } catch (const IoError&) {
+    if (asked >= 0) throw;
+    options.port = 0;  // nobody asked for this one: any other will do
+  }
+  return std::make_unique<view::Server>(translator, trace, options);
+}
+
+void serve(const tasks::Translator* translator,
+           const std::optional<view::Trace>& trace, const ViewFlags& flags) {
+  view::ServerOptions options;
+  options.host = flags.host;
+  options.model = name_of(flags.model.empty() ? flags.weights : flags.model);
+  options.translate = translate_options(flags);
+  // Sentences side by side bring more than threads within one.
+  options.translate.threads = {.count = 1};
+  options.limits.computing = flags.threads;
+  const auto server = start_server(translator, trace, options, flags.port);
+  const bool is_v6 = flags.host.find(':') != std::string::npos;
+  const std::string address =
+      fmt::format("http://{}:{}/", is_v6 ? "[" + flags.host + "]" : flags.host,
+                  server->port());
+  print(fmt::format("The viewer is at {}\nCtrl-C ends it.\n", address));
+  if (!flags.no_open && has_desktop()) open_browser(address);
+  server->run();
+}
+
+void run_view(const ViewFlags& flags) {
+  check(flags);
+  std::optional<tasks::Translator> translator;
+  std::optional<view::Trace> trace;
+  if (flags.model.empty()) {
+    view::Tokens tokens =
+        view::parse_tokens(text_of(flags.tokens), flags.tokens);
+    trace =
+        view::trace_given(std::move(tokens), view::open_weights(flags.weights));
+    trace->model = name_of(flags.weights);
+  } else {
+    translator = tasks::Translator::load(flags.model);
+    if (!flags.sentence.empty()) trace = translated(*translator, flags);
+  }
+  if (flags.export_to.empty()) {
+    return serve(translator ? &*translator : nullptr, trace, flags);
+  }
+  view::ExportOptions options;
+  options.layers = parse_numbers(flags.layers, "--layers");
+  options.heads = parse_numbers(flags.heads, "--heads");
+  view::export_page(*trace, flags.export_to, options);
+  if (!trace->target.empty()) print(on_one_line(trace->target) + "\n");
+  print(fmt::format("page -> {}\n", on_one_line(flags.export_to)));
+}
+
+void add_input_options(CLI::App& app, ViewFlags& flags) {
+  const std::string group = "What to look at";
+  app.add_option("SENTENCE", flags.sentence, "What to translate, to begin with")
+      ->type_name("TEXT");
+  app.add_option("--model", flags.model,
+                 "Folder that `regard train translate` made")
+      ->type_name("FOLDER")
+      ->group(group);
+  app.add_option("--to", flags.to,
+                 "Language, for a model that knows both directions")
+      ->type_name("LANG")
+      ->group(group);
+  app.add_option("--beam", flags.beam, "Hypotheses kept; 1 is greedy")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--weights", flags.weights,
+                 "Attention weights of any model, safetensors; see below")
+      ->type_name("FILE")
+      ->group(group);
+  app.add_option("--tokens", flags.tokens, "Their tokens, JSON; see below")
+      ->type_name("FILE")
+      ->group(group);
+}
+
+}  // namespace
+
+Command add_view(CLI::App& program) {
+  const auto flags = std::make_shared<ViewFlags>();
+  CLI::App* app = program.add_subcommand(
+      "view", "See what every head looks at, in the browser");
+  app->footer(kFooter);
+  add_input_options(*app, *flags);
+  const std::string group = "How";
+  app->add_option("--export", flags->export_to,
+                  "Write one page that works offline, and serve nothing")
+      ->type_name("FILE")
+      ->group(group);
+  app->add_option("--layers", flags->layers,
+                  "Layers whose weights the page holds; all if not given")
+      ->type_name("LIST")
+      ->check(check_numbers)
+      ->group(group);
+  app->add_option("--heads", flags->heads, "The same for heads")
+      ->type_name("LIST")
+      ->check(check_numbers)
+      ->group(group);
+  app->add_option(
+         "--port", flags->port,
+         fmt::format("{}, or any free one, if not given; 0: any", kPort))
+      ->type_name("P")
+      ->check(CLI::Range(0, 65535).description(""))
+      ->group(group);
+  app->add_option("--host", flags->host, "Address to listen at")
+      ->type_name("HOST")
+      ->capture_default_str()
+      ->group(group);
+  app->add_flag("--no-open", flags->no_open, "Do not open a browser")
+      ->group(group);
+  app->add_option("--threads", flags->threads, "0: one for each core")
+      ->check(CLI::Range(0, 1024).description(""))
+      ->capture_default_str()
+      ->group(group);
+  return {app, [flags] { run_view(*flags); }};
+}
+
+}  // namespace regard::cli

@@ -82,6 +82,7 @@ nn::MultiHeadAttentionOptions options_of(const LayerCase& c) {
 struct Layer {
   nn::MultiHeadAttention layer;
   nn::MultiHeadAttentionContext context;
+  StateDict gradients;
 };
 
 double infer(const Layer& own, const LayerCase& c, std::int64_t calls) {
@@ -102,13 +103,14 @@ double train(Layer& own, const LayerCase& c, std::int64_t calls) {
   const TensorView<float, 3> out(c.out, shape), d_input(c.d_input, shape);
   auto options = options_of(c);
   options.context = &own.context;
-  StateDict gradients;
+  StateDict& gradients = own.gradients;
   const double start = now();
   for (std::int64_t i = 0; i < calls; ++i) {
     own.layer.forward(input, out, options);
-    gradients = own.layer.backward(
-        own.context, d_out,
-        {.query = d_input, .key = d_input, .value = d_input});
+    gradients =
+        own.layer.backward(own.context, d_out,
+                           {.query = d_input, .key = d_input, .value = d_input},
+                           std::move(gradients));
   }
   const double seconds = now() - start;
   give(gradients, "in_proj_weight", c.d_in_weight);
@@ -141,7 +143,7 @@ using regard::bench::LayerCase;
 // A layer with the case's parameters, packed; null if it cannot be made.
 extern "C" void* regard_bench_make_layer(const LayerCase* c) {
   try {
-    return new Layer{regard::bench::make_layer(*c), {}};
+    return new Layer{regard::bench::make_layer(*c), {}, {}};
   } catch (const std::exception& error) {
     regard::bench::fail(error.what());
     return nullptr;

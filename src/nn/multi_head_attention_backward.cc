@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <array>
+#include <utility>
 #include <vector>
 
 #include "nn/activations.h"
@@ -41,6 +42,27 @@ float* values_or_null(StateDict& gradients, const char* name,
   return found->second.values<float>().data() + begin;
 }
 
+// What of `reuse` fits, and new tensors for the rest. Projections are written
+// whole; what is summed up in place starts from zero.
+StateDict room_for(const std::vector<detail::ParameterSpec>& specs,
+                   StateDict reuse) {
+  StateDict gradients;
+  for (const detail::ParameterSpec& spec : specs) {
+    const auto found = reuse.find(spec.name);
+    if (found == reuse.end() || found->second.shape() != spec.shape ||
+        found->second.dtype() != DType::kFloat32) {
+      gradients.emplace(spec.name, Tensor(spec.shape));
+      continue;
+    }
+    if (spec.shape.size() < 2 || spec.name.starts_with("bias_")) {
+      const auto values = found->second.values<float>();
+      std::fill(values.begin(), values.end(), 0.0f);
+    }
+    gradients.insert(reuse.extract(found));
+  }
+  return gradients;
+}
+
 TensorView<float, 2> per_kv_head(StateDict& gradients, const char* name,
                                  std::int64_t kv_heads) {
   const std::span<float> values = gradients.at(name).values<float>();
@@ -52,7 +74,7 @@ TensorView<float, 2> per_kv_head(StateDict& gradients, const char* name,
 
 StateDict MultiHeadAttention::backward(
     const MultiHeadAttentionContext& context, TensorView<const float, 3> d_out,
-    const MultiHeadAttentionGradients& wanted) const {
+    const MultiHeadAttentionGradients& wanted, StateDict reuse) const {
   require(context.saved_ != nullptr, kBackward,
           "the context must be one that forward filled; it is empty");
   const MultiHeadAttentionContext::Saved& saved = *context.saved_;
@@ -67,10 +89,7 @@ StateDict MultiHeadAttention::backward(
   check_shape(wanted.key, in.key, "key");
   check_shape(wanted.value, in.value, "value");
   const detail::Widths w(c);
-  StateDict gradients;
-  for (const detail::ParameterSpec& spec : detail::parameter_specs(c)) {
-    gradients.emplace(spec.name, Tensor(spec.shape));
-  }
+  StateDict gradients = room_for(detail::parameter_specs(c), std::move(reuse));
 
   // 3. forward: out = attended W_o^T + b_o
   const Activation d_attended(in.batch(), in.q_len(), w.attended);

@@ -6,7 +6,9 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "regard/nn/multi_head_attention.h"
@@ -68,6 +70,27 @@ double loss(const LayerCase& c) {
   return sum;
 }
 
+// Tensors handed back are written over, whatever they held.
+void expect_reuse(const MultiHeadAttention& layer,
+                  const MultiHeadAttentionContext& context,
+                  TensorView<const float, 3> d_out, const StateDict& expected) {
+  StateDict old;
+  std::map<std::string, const float*> memory;
+  for (const auto& [name, tensor] : expected) {
+    Tensor& marked = old.emplace(name, Tensor(tensor.shape())).first->second;
+    std::ranges::fill(marked.values<float>(), std::nanf(""));
+    memory[name] = marked.values<float>().data();
+  }
+  const StateDict again = layer.backward(context, d_out, {}, std::move(old));
+  ASSERT_EQ(again.size(), expected.size());
+  for (const auto& [name, tensor] : again) {
+    EXPECT_EQ(tensor.values<float>().data(), memory[name]) << name;
+    EXPECT_TRUE(std::ranges::equal(tensor.values<float>(),
+                                   expected.at(name).values<float>()))
+        << name;
+  }
+}
+
 Gradient run(const LayerCase& c, int threads = 1) {
   const auto& g = c.config;
   const MultiHeadAttention layer(c.config, c.parameters);
@@ -99,8 +122,10 @@ Gradient run(const LayerCase& c, int threads = 1) {
     to.bias = {d.bias.data(), {c.batch, g.heads, c.q_len, c.kv_len}};
   }
   const std::vector<float> d_out = weights_of_loss(c);
-  d.parameters = layer.backward(
-      context, {d_out.data(), {c.batch, c.q_len, g.model_dim}}, to);
+  const TensorView<const float, 3> d_out_view{d_out.data(),
+                                              {c.batch, c.q_len, g.model_dim}};
+  d.parameters = layer.backward(context, d_out_view, to);
+  expect_reuse(layer, context, d_out_view, d.parameters);
   return d;
 }
 

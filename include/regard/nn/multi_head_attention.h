@@ -177,9 +177,14 @@ class MultiHeadAttention {
   // out. Returns those of the parameters, under their names. Parameters must
   // not have changed since. The bits do not depend on threads. Throws
   // InvalidArgument if no call filled the context, or shapes disagree.
+  //
+  // Tensors of `reuse` that have a parameter's name and shape are written over
+  // and returned: a loop that hands back what it got last time makes no new
+  // memory.
   StateDict backward(const MultiHeadAttentionContext& context,
                      TensorView<const float, 3> d_out,
-                     const MultiHeadAttentionGradients& gradients = {}) const;
+                     const MultiHeadAttentionGradients& wanted = {},
+                     StateDict reuse = {}) const;
 
   // Takes new values, as the constructor does: a step of training.
   void set_parameters(StateDict parameters);

@@ -59,7 +59,8 @@ inline constexpr const char* kBackwardSig =
     "bias=None, scale: float | None = None, score: str = 'dot', "
     "softcap: float | None = None, sinks=None, alibi=None, "
     "head_scales=None, dropout: float = 0.0, seed: int | None = None, "
-    "sequences=None, layout: str = 'bhld', threads: int | None = None)";
+    "sequences=None, layout: str = 'bhld', compute: str = 'float32', "
+    "threads: int | None = None)";
 inline constexpr const char* kBackward = R"(
 The gradients of attention, given that of its result.
 

@@ -371,9 +371,23 @@ def test_refusals():
         ours(q, q, q, attn_mask=torch.ones(1, 1, 1, 3, 3))
     with pytest.raises(ValueError, match="q and k must have the same last extent"):
         ours(q, q[..., :4], q)
-    leaf = q.clone().requires_grad_()
-    with pytest.raises(ValueError, match="the gradient is that of compute='float32'"):
-        regard.torch.attention(leaf, q, q, compute="bfloat16")
+    leaf = q.double().requires_grad_()
+    with pytest.raises(ValueError, match="compute in bf16 is for float, bf16 and fp16"):
+        regard.torch.attention(leaf, leaf, leaf, compute="bfloat16")
+
+
+def test_bf16_compute_has_its_own_gradients():
+    torch.manual_seed(4)
+    leaves = [torch.randn(2, 3, 70, 40).to(torch.bfloat16).float().requires_grad_() for _ in range(3)]
+    d_out = torch.randn(2, 3, 70, 40).to(torch.bfloat16).float()
+
+    def gradients(**options):
+        out = regard.torch.attention(*leaves, mask=regard.mask.causal(), **options)
+        return (out.detach(), *torch.autograd.grad(out, leaves, d_out))
+
+    for exact, rounded in zip(gradients(), gradients(compute="bfloat16")):
+        error = (exact - rounded).abs().max() / exact.abs().max()
+        assert 1e-5 < error < 2e-2
 
 
 LAYERS = [{}, {"batch_first": True}, {"add_bias_kv": True}, {"add_zero_attn": True},

@@ -112,6 +112,10 @@ template <typename T>
 void backward(const BackwardInputs<T>& inputs, const Gradients<T>& gradients,
               const OptionsOf<T>& options) {
   const BackwardProblem<T> problem(inputs, gradients, options);
+  if constexpr (std::is_same_v<T, double>) {
+    require(options.compute == Compute::kFloat32, kWhere,
+            "compute in bf16 is for float, bf16 and fp16; q is double");
+  }
   const Problem<T>& p = problem.forward;
   if (p.entries > 0) {  // refuse a bad mask before anything is written
     for (std::int64_t i = 0; i < (p.packed ? p.entries : 1); ++i) {
@@ -120,7 +124,10 @@ void backward(const BackwardInputs<T>& inputs, const Gradients<T>& gradients,
   }
   fill_zero(gradients.bias);
   if constexpr (!std::is_same_v<T, double>) {
-    if (engine_available()) return engine_backward(problem);
+    if (engine_available()) {
+      return options.compute == Compute::kBFloat16 ? bf16_backward(problem)
+                                                   : engine_backward(problem);
+    }
   }
   plain_backward(problem);
 }

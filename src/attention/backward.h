@@ -57,6 +57,10 @@ struct HeadSums {
 template <typename T>
 void engine_backward(const BackwardProblem<T>& problem);
 
+// With products of bf16 numbers: see kernels/bf16_backward.h. A task is a head.
+template <typename T>
+void bf16_backward(const BackwardProblem<T>& problem);
+
 // By plain loops: double, and machines without kernels. O(kv_len) memory.
 template <typename T>
 void plain_backward(const BackwardProblem<T>& problem);

@@ -297,7 +297,7 @@ void multiply_panels(const Bf16Product& p, int panels) {
     fetch_ahead(ahead, p.ahead_end);
     for (int step = 1; step < p.steps; ++step) {
       left += 2 * kTileBf16;
-      right += 2 * kTileBf16;
+      right += p.right_stride;
       _tile_loadd(6, right, 64);
       _tile_loadd(4, left, 64);
       _tile_dpbf16ps(0, 4, 6);
@@ -330,7 +330,7 @@ void multiply_half(const Bf16Product& p, int panel) {
     _tile_loadd(7, right + kTileBf16, 64);
     _tile_dpbf16ps(1, 4, 7);
     left += 2 * kTileBf16;
-    right += 2 * kTileBf16;
+    right += p.right_stride;
   }
   _tile_stored(0, sums, 64);
   _tile_stored(1, sums + kTileFloats, 64);

@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "kernels/bf16_passes.h"
+#include "kernels/bf16_visible.h"
 
 namespace regard::kernels {
 namespace {
@@ -69,16 +70,6 @@ struct Scratch {
     size = used;
   }
 };
-
-// Bits [begin, end) of the 32 that start at `key`.
-std::uint32_t bits_between(std::int64_t begin, std::int64_t end,
-                           std::int64_t key) {
-  const auto bits_below = [key](std::int64_t at) {
-    const std::int64_t n = std::clamp<std::int64_t>(at - key, 0, 32);
-    return (std::uint64_t{1} << n) - 1;
-  };
-  return static_cast<std::uint32_t>(bits_below(end) & ~bits_below(begin));
-}
 
 KeySpan join(KeySpan a, KeySpan b) {
   if (a.begin >= a.end) return b;
@@ -227,26 +218,10 @@ class BlockForward {
     if (strip.block[b].begin >= key + kGroupKeys || strip.block[b].end <= key) {
       return Shown::kNone;
     }
-    for (int r = 0; r < 16; ++r) {
-      const AttentionRow& row = *strip.rows[b * 16 + r];
-      words[r] = bits_between(row.begin, row.end, key);
-    }
-    const auto n = static_cast<int>(
-        std::min<std::int64_t>(kGroupKeys, head_.kv_len - key));
-    for (int part = 0; part < block_.dense_count; ++part) {
-      const bool* rows[16];
-      for (int r = 0; r < 16; ++r) {
-        rows[r] = block_.dense[part]
-                      .rows[block_.first_row + row_number(s, b * 16 + r)];
-      }
-      bf16_dense_words(rows, key, n, block_.dense[part].visible_when, words);
-    }
-    std::uint32_t some = 0, every = ~0u;
-    for (int r = 0; r < 16; ++r) {
-      some |= words[r];
-      every &= words[r];
-    }
-    return some == 0 ? Shown::kNone : every == ~0u ? Shown::kAll : Shown::kSome;
+    return bf16_see_group(
+        block_, strip.rows + b * 16,
+        [&](int r) { return block_.first_row + row_number(s, b * 16 + r); },
+        key, head_.kv_len, words);
   }
 
   // A strip without groups.

@@ -112,7 +112,7 @@ void multiply_panels(const Bf16Product& p) noexcept {
     for (int step = 0; step < p.steps; ++step) {
       multiply(left, right, right + kTileBf16, sum);
       left += 2 * kTileBf16;
-      right += 2 * kTileBf16;
+      right += p.right_stride;
     }
     for (int r = 0; r < kRows; ++r) {
       _mm512_store_ps(to + r * 16, sum[r][0]);

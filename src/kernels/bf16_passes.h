@@ -38,6 +38,30 @@ void bf16_finish_scores(const Bf16Modifier& modifier, const Bf16Strip& strip,
 // Zeroes the weights that dropout takes.
 void bf16_drop(const Bf16Modifier& modifier, const Bf16Strip& strip) noexcept;
 
+// One step of the backward pass (bf16_backward.h): a strip of 32 rows against
+// the groups of its slots. Tiles of group g go where those of g - first_group
+// are counted from.
+struct Bf16Differential {
+  const Bf16Modifier* modifier;
+  const Bf16Strip* strip;  // its scores in log2, -inf where hidden
+  const float* products;   // dP, as the scores lie
+  const float* raw;        // the products before the softcap, or null
+  const float* log2_sums;  // [32]; +inf for a row that is not there
+  const float* deltas;     // [32]
+  const float* scales;     // [32], of q in dS^T q
+  bool wants_rows;         // row_sums, slopes and d_bias
+  float* row_sums;         // [32] += dS
+  float* slopes;           // [32] += the gradient of ALiBi's slope
+  float* const* d_bias;    // [32], += dS of each key; or null
+  std::int64_t first_group;
+  // [2] tiles of pairs of rows, right_stride apart: the weights, and dS times
+  // the row's scale.
+  Bf16Bits *weights, *d_keys;
+  std::int64_t right_stride;
+  Bf16Bits* d_queries;  // [groups][2] tiles of rows: dS, over |k| for cosines
+};
+void bf16_differentiate(const Bf16Differential& job) noexcept;
+
 // words[16] &= the bits of keys [key, key + n), n <= 32, that a dense part
 // shows to 16 rows.
 void bf16_dense_words(const bool* const* rows, std::int64_t key, int n,

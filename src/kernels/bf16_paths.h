@@ -77,10 +77,13 @@ struct Bf16Product {
   // left_stride elements apart.
   const Bf16Bits* left;
   std::int64_t left_stride;
-  const Bf16Bits* right;  // [steps][2] tiles of pairs, 16 columns each
-  float* sums;            // [panels][2][2] tiles of floats: rows, columns
-  int steps;              // at least 1
-  int rows;  // over all panels; the rest of the last one gets anything
+  // [2] tiles of pairs, 16 columns each, for each step; the steps are
+  // right_stride elements apart.
+  const Bf16Bits* right;
+  std::int64_t right_stride = 2 * kTileBf16;
+  float* sums;  // [panels][2][2] tiles of floats: rows, columns
+  int steps;    // at least 1
+  int rows;     // over all panels; the rest of the last one gets anything
   bool from_zero;
   // What will be wanted soon, to be fetched meanwhile; may be empty.
   const Bf16Bits *ahead, *ahead_end;

@@ -199,7 +199,7 @@ void Multiply(const Bf16Product& p) {
         }
         for (int step = panel; step < end; ++step) {
           multiply_pairs(left + (step - panel) * 32, stride,
-                         p.right + step * 2 * kTileBf16 + at, next, sum);
+                         p.right + step * p.right_stride + at, next, sum);
         }
         store_sums(sum, next_to, to);
       }

@@ -9,6 +9,7 @@
 // A machine with no vectors that we know keeps to plain loops in fp32: see
 // attention_has_kernel().
 #if HWY_TARGET != HWY_SCALAR
+#include "kernels/bf16_differentiate-inl.h"
 #include "kernels/bf16_portable-inl.h"
 #else
 
@@ -31,6 +32,7 @@ REGARD_NO_KERNEL(PackPanel, const void* const*, int, Storage, std::int64_t,
 REGARD_NO_KERNEL(WriteSums, const Bf16Sums&)
 REGARD_NO_KERNEL(Multiply, const Bf16Product&)
 REGARD_NO_KERNEL(FinishScores, const Bf16Modifier&, const Bf16Strip&, float*)
+REGARD_NO_KERNEL(Differentiate, const Bf16Differential&)
 REGARD_NO_KERNEL(Drop, const Bf16Modifier&, const Bf16Strip&)
 REGARD_NO_KERNEL(DenseWords, const bool* const*, std::int64_t, int, bool,
                  std::uint32_t*)
@@ -63,6 +65,7 @@ HWY_EXPORT(PackPanel);
 HWY_EXPORT(WriteSums);
 HWY_EXPORT(Multiply);
 HWY_EXPORT(FinishScores);
+HWY_EXPORT(Differentiate);
 HWY_EXPORT(Drop);
 HWY_EXPORT(DenseWords);
 HWY_EXPORT(Score);
@@ -109,6 +112,10 @@ void bf16_write_sums(const Bf16Sums& sums) noexcept {
 void bf16_finish_scores(const Bf16Modifier& modifier, const Bf16Strip& strip,
                         float* max) noexcept {
   HWY_DYNAMIC_DISPATCH(FinishScores)(modifier, strip, max);
+}
+
+void bf16_differentiate(const Bf16Differential& job) noexcept {
+  HWY_DYNAMIC_DISPATCH(Differentiate)(job);
 }
 
 void bf16_drop(const Bf16Modifier& modifier, const Bf16Strip& strip) noexcept {

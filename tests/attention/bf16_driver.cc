@@ -6,7 +6,7 @@
 // IN holds q, k and v as bf16, and if wanted bias (float) and a dense mask keep
 // [b, h, q, k]. Its metadata hold scale and causal = top_left or bottom_right.
 // OUT gets out.amx, out.dot and out.portable, for the paths that the machine
-// has.
+// has; with d_out in IN also their gradients dq.amx, dk.amx, dv.amx, ...
 #include <cstdio>
 #include <exception>
 #include <string>
@@ -14,6 +14,7 @@
 
 #include "kernels/bf16_cpu.h"
 #include "regard/attention/attention.h"
+#include "regard/attention/backward.h"
 #include "regard/io/safetensors.h"
 
 namespace {
@@ -44,16 +45,35 @@ void run(const char* from, const char* to) {
   const auto k = file.view<BFloat16, 4>("k");
   const auto v = file.view<BFloat16, 4>("v");
   const std::pair<kernels::Bf16Path, const char*> paths[] = {
-      {kernels::Bf16Path::kAmx, "out.amx"},
-      {kernels::Bf16Path::kDot, "out.dot"},
-      {kernels::Bf16Path::kPortable, "out.portable"}};
+      {kernels::Bf16Path::kAmx, "amx"},
+      {kernels::Bf16Path::kDot, "dot"},
+      {kernels::Bf16Path::kPortable, "portable"}};
   StateDict result;
-  for (const auto& [path, name] : paths) {
+  for (const auto& [path, path_name] : paths) {
     if (!kernels::choose_bf16_path(path)) continue;
-    Tensor& out = result[name] =
-        Tensor(DType::kBFloat16,
-               Shape{q.extent(0), q.extent(1), q.extent(2), v.extent(3)});
-    attention_forward(q, k, v, out.view<BFloat16, 4>(), options_of(file));
+    const std::string suffix = std::string(".") + path_name;
+    const auto make = [&](const char* name, Shape shape) {
+      Tensor& tensor = result[name + suffix] =
+          Tensor(DType::kBFloat16, std::move(shape));
+      return tensor.view<BFloat16, 4>();
+    };
+    const auto out =
+        make("out", {q.extent(0), q.extent(1), q.extent(2), v.extent(3)});
+    Tensor lse(Shape{q.extent(0), q.extent(1), q.extent(2)});
+    AttentionOptions options = options_of(file);
+    options.log_sum_exp = lse.view<float, 3>();
+    attention_forward(q, k, v, out, options);
+    if (!file.contains("d_out")) continue;
+    attention_backward({.q = q,
+                        .k = k,
+                        .v = v,
+                        .out = out,
+                        .d_out = file.view<BFloat16, 4>("d_out"),
+                        .d_log_sum_exp = {}},
+                       {.q = make("dq", file.shape("q")),
+                        .k = make("dk", file.shape("k")),
+                        .v = make("dv", file.shape("v"))},
+                       options);
   }
   save_safetensors(to, result);
 }

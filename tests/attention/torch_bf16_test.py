@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""In bf16 compute regard is at most twice as wrong as PyTorch's bf16 attention.
+"""In bf16 compute regard is at most twice as wrong as PyTorch's bf16 attention, forward and backward.
 
 The truth is the same attention of the same bf16 numbers in double. Every path
 that the machine has (AMX, VDPBF16PS, float) is held to it.
@@ -74,13 +74,21 @@ class Bf16(unittest.TestCase):
         if bias is not None:
             ours["bias"] = bias.float()
             mask_of = {dtype: bias.to(dtype) for dtype in mask_of}
-        truth = attend(q.double(), k.double(), v.double(), attn_mask=mask_of[torch.float64], **options)
-        torchs = attend(q, k, v, attn_mask=mask_of[torch.bfloat16], **options)
-        their_max, their_mean = errors(torchs, truth)
-        for path, out in run_regard(q, k, v, **ours).items():
-            with self.subTest(path=path):
-                self.assertEqual(out.dtype, torch.bfloat16)
-                our_max, our_mean = errors(out, truth)
+        d_out = normal(batch, heads, q_len, d_v)
+
+        def run_torch(dtype):
+            leaves = [t.to(dtype).requires_grad_() for t in (q, k, v)]
+            out = attend(*leaves, attn_mask=mask_of[dtype], **options)
+            out.backward(d_out.to(dtype))
+            return dict(zip(("out", "dq", "dk", "dv"), (out.detach(), *(leaf.grad for leaf in leaves))))
+
+        truth, torchs = run_torch(torch.float64), run_torch(torch.bfloat16)
+        for name, got in run_regard(q, k, v, d_out=d_out, **ours).items():
+            with self.subTest(result=name):
+                self.assertEqual(got.dtype, torch.bfloat16)
+                what = name.partition(".")[0]
+                their_max, their_mean = errors(torchs[what], truth[what])
+                our_max, our_mean = errors(got, truth[what])
                 self.assertLessEqual(our_max, 2 * their_max)
                 self.assertLessEqual(our_mean, 2 * their_mean)
 

@@ -58,6 +58,7 @@ struct BackwardRun {
   int threads = 1;
   // Which to ask for; the others come back as they were: NaN.
   bool want_q = true, want_k = true, want_v = true, want_rest = true;
+  Compute compute = Compute::kFloat32;
 };
 
 // Everything that one call borrows. The gradients hold NaN before, so that one
@@ -88,6 +89,7 @@ class BackwardCall {
     scales_.assign(c_.head_scales.size(), nan);
     options.log_sum_exp = {lse_.data(), {c_.rows(), c_.heads, c_.q_len}};
     options.threads.count = run.threads;
+    options.compute = run.compute;
     attention_forward(q_.const_view(), k_.const_view(), v_.const_view(),
                       out_.view(), options);
     inputs = {.q = q_.const_view(),

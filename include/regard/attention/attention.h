@@ -18,11 +18,11 @@ enum class Score {
             // is similar to nothing: its scores are 0
 };
 
-// The arithmetic of attention_forward. Everything else computes in float.
+// The arithmetic of attention_forward and attention_backward.
 enum class Compute {
   // In float (double for double), the same bits on every machine.
   kFloat32,
-  // q, k, v and the weights are rounded to bf16 where they are multiplied; sums
+  // What is multiplied is rounded to bf16: q, k, v, weights and gradients; sums
   // and the softmax stay in float. By tiles (AMX), VDPBF16PS or float, as the
   // machine has them: each has bits of its own, which depend on no thread,
   // batch or block. Not for double.

@@ -136,11 +136,11 @@ def attention_backward(
     alibi: Optional[Tensor], sinks: Optional[Tensor],
     q_offsets: Optional[Tensor], kv_offsets: Optional[Tensor],
     scale: Optional[float], score: str, softcap: float,
-    dropout: float, seed: Optional[Tensor],
+    dropout: float, seed: Optional[Tensor], compute: str,
 ) -> List[Tensor]:
     names = wanted.split()
     gradients = _backward(
-        d_out, q, k, v, out, lse, d_lse=d_lse, wanted=names,
+        d_out, q, k, v, out, lse, d_lse=d_lse, wanted=names, compute=compute,
         **keywords(mask, mask_tensors, bias, head_scales, alibi, sinks, q_offsets, kv_offsets,
                     scale, score, softcap, dropout, seed))
     return [getattr(gradients, name) for name in names]
@@ -149,7 +149,7 @@ def attention_backward(
 @attention_backward.register_fake
 def _(d_out, d_lse, out, lse, wanted, q, k, v, mask, mask_tensors, bias, head_scales,
       alibi, sinks, q_offsets, kv_offsets, scale, score,
-      softcap, dropout, seed):
+      softcap, dropout, seed, compute):
     inputs = {"q": q, "k": k, "v": v, "bias": bias, "head_scales": head_scales,
               "alibi": alibi, "sinks": sinks}
     return [inputs[name].new_empty(inputs[name].shape) for name in wanted.split()]
@@ -159,19 +159,16 @@ def _setup_context(ctx, inputs, output):
     (q, k, v, mask, mask_tensors, bias, head_scales, alibi, sinks, q_offsets, kv_offsets,
      scale, score, softcap, dropout, seed, compute) = inputs
     out, lse = output
-    if compute != "float32" and any(t is not None and t.requires_grad for t in (q, k, v, bias)):
-        raise ValueError("regard::attention: the gradient is that of compute='float32'; "
-                         f"it is '{compute}'")
     ctx.save_for_backward(q, k, v, bias, head_scales, alibi, sinks, q_offsets, kv_offsets, seed,
                           out, lse, *mask_tensors)
-    ctx.constants = (mask, scale, score, softcap, dropout)
+    ctx.constants = (mask, scale, score, softcap, dropout, compute)
     ctx.set_materialize_grads(False)
 
 
 def _differentiate(ctx, d_out, d_lse):
     (q, k, v, bias, head_scales, alibi, sinks, q_offsets, kv_offsets, seed, out, lse,
      *mask_tensors) = ctx.saved_tensors
-    mask, scale, score, softcap, dropout = ctx.constants
+    mask, scale, score, softcap, dropout, compute = ctx.constants
     needed = dict(zip(
         ("q", "k", "v", "mask", "mask_tensors", "bias", "head_scales", "alibi", "sinks"),
         ctx.needs_input_grad))
@@ -182,7 +179,8 @@ def _differentiate(ctx, d_out, d_lse):
             d_out = torch.zeros_like(out)
         values = attention_backward(
             d_out, d_lse, out, lse, " ".join(wanted), q, k, v, mask, mask_tensors, bias,
-            head_scales, alibi, sinks, q_offsets, kv_offsets, scale, score, softcap, dropout, seed)
+            head_scales, alibi, sinks, q_offsets, kv_offsets, scale, score, softcap, dropout, seed,
+            compute)
         gradients = dict(zip(wanted, values))
     get = gradients.get
     return (get("q"), get("k"), get("v"), None, [None] * len(mask_tensors), get("bias"),

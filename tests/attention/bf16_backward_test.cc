@@ -1,0 +1,369 @@
+// SPDX-License-Identifier: Apache-2.0
+// attention_backward with compute = kBFloat16, on every path that the machine
+// has: every shape and option near the gradients in double.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "kernels/bf16_cpu.h"
+#include "support/run_backward.h"
+
+namespace regard {
+namespace {
+
+using kernels::Bf16Path;
+using test::AttentionCase;
+using test::BackwardCase;
+using test::BackwardRun;
+using test::DenseBools;
+using test::Layout;
+using test::Rng;
+
+constexpr double kInf = std::numeric_limits<double>::infinity();
+const double kPoisons[] = {std::nan(""), kInf, -kInf};
+
+void on_every_path(const std::function<void()>& body) {
+  for (const Bf16Path path :
+       {Bf16Path::kAmx, Bf16Path::kDot, Bf16Path::kPortable}) {
+    if (!kernels::choose_bf16_path(path)) continue;
+    SCOPED_TRACE(static_cast<int>(path));
+    body();
+    kernels::choose_best_bf16_path();
+  }
+}
+
+BackwardRun in_bf16(BackwardRun run = {}) {
+  run.compute = Compute::kBFloat16;
+  return run;
+}
+
+template <typename T>
+test::ProducedGradients<T> run(const BackwardCase& b,
+                               const BackwardRun& options = {}) {
+  return test::run_backward<T>(b, in_bf16(options));
+}
+
+// A weight, a score's gradient and what is stored are each off by half a unit
+// of bf16, 2^-9, and so are the log-sum-exp and out, of which delta is made: a
+// sum that may cancel, so that no size of a single term holds its error. Hence
+// both a part of the term's own size and one of the largest; and together they
+// must be much nearer.
+template <typename T>
+void expect_near(const BackwardCase& b, const BackwardRun& options) {
+  const test::ReferenceBackward<double> exact(b);
+  const auto got = run<T>(b, options);
+  const auto judge = [&](const char* name, const auto& ours,
+                         const std::vector<double>& truth,
+                         const std::vector<double>& sizes) {
+    ASSERT_EQ(ours.size(), truth.size()) << name;
+    const double floor = 0x1p-8 * test::largest_magnitude(sizes) + 1e-30;
+    double squares = 0, size_squares = 0;
+    for (std::size_t n = 0; n < ours.size(); ++n) {
+      ASSERT_NEAR(test::to_double(ours[n]), truth[n], 0x1p-6 * sizes[n] + floor)
+          << name << "[" << n << "], " << b.forward.describe();
+      squares += std::pow(test::to_double(ours[n]) - truth[n], 2);
+      size_squares += std::pow(sizes[n], 2);
+    }
+    EXPECT_LE(std::sqrt(squares), 0x1p-7 * std::sqrt(size_squares) + 1e-30)
+        << name << ", " << b.forward.describe();
+  };
+  judge("dq", got.q, exact.result.q, exact.sizes.q);
+  judge("dk", got.k, exact.result.k, exact.sizes.k);
+  judge("dv", got.v, exact.result.v, exact.sizes.v);
+  judge("d_bias", got.bias, exact.result.bias, exact.sizes.bias);
+  judge("d_alibi_slopes", got.alibi_slopes, exact.result.alibi_slopes,
+        exact.sizes.alibi_slopes);
+  judge("d_sinks", got.sinks, exact.result.sinks, exact.sizes.sinks);
+  judge("d_head_scales", got.head_scales, exact.result.head_scales,
+        exact.sizes.head_scales);
+  EXPECT_TRUE(got.gaps_are_untouched);
+}
+
+// Inputs are bf16 numbers, in every storage type.
+void expect_exact(const AttentionCase& c, const BackwardRun& options = {},
+                  bool with_d_lse = false) {
+  Rng rng(9);
+  const BackwardCase b =
+      test::rounded_to<BFloat16>(test::backward_case(rng, c, with_d_lse));
+  on_every_path([&] {
+    expect_near<float>(b, options);
+    expect_near<BFloat16>(b, options);
+  });
+}
+
+struct ShapeParam {
+  std::int64_t batch, heads, kv_heads, q_len, kv_len, d_k, d_v;
+};
+
+std::string name_of(const ::testing::TestParamInfo<ShapeParam>& info) {
+  const ShapeParam& s = info.param;
+  const auto n = [](std::int64_t value) { return std::to_string(value); };
+  return "b" + n(s.batch) + "_h" + n(s.heads) + "kv" + n(s.kv_heads) + "_q" +
+         n(s.q_len) + "_k" + n(s.kv_len) + "_d" + n(s.d_k) + "x" + n(s.d_v);
+}
+
+AttentionCase case_of(const ShapeParam& s) {
+  AttentionCase c{.batch = s.batch,
+                  .heads = s.heads,
+                  .kv_heads = s.kv_heads,
+                  .q_len = s.q_len,
+                  .kv_len = s.kv_len,
+                  .d_k = s.d_k,
+                  .d_v = s.d_v};
+  Rng rng(1);
+  test::fill_inputs(rng, c);
+  return c;
+}
+
+AttentionCase medium() { return case_of({2, 4, 2, 60, 150, 40, 24}); }
+
+class Bf16BackwardShapes : public ::testing::TestWithParam<ShapeParam> {};
+
+TEST_P(Bf16BackwardShapes, AreNearTheDefinition) {
+  expect_exact(case_of(GetParam()));
+}
+
+TEST_P(Bf16BackwardShapes, AreNearUnderACausalMask) {
+  AttentionCase c = case_of(GetParam());
+  c.mask = test::causal_spec();
+  expect_exact(c, {}, true);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    , Bf16BackwardShapes,
+    ::testing::Values(
+        ShapeParam{1, 1, 1, 1, 1, 1, 1}, ShapeParam{1, 1, 1, 1, 33, 32, 16},
+        ShapeParam{2, 3, 1, 17, 31, 31, 15},
+        ShapeParam{1, 2, 2, 16, 32, 33, 17},
+        ShapeParam{1, 2, 1, 33, 257, 64, 64},
+        ShapeParam{1, 2, 2, 97, 300, 128, 48},
+        ShapeParam{1, 6, 2, 59, 97, 80, 96}, ShapeParam{2, 2, 1, 300, 70, 7, 5},
+        ShapeParam{1, 1, 1, 40, 64, 144, 160}, ShapeParam{1, 2, 1, 0, 5, 8, 8},
+        ShapeParam{1, 2, 1, 5, 0, 8, 8}, ShapeParam{1, 2, 1, 5, 40, 8, 0}),
+    name_of);
+
+TEST(Bf16Backward, TakesEveryLayout) {
+  for (const Layout layout : {Layout::kLengthFirst, Layout::kWithGaps}) {
+    expect_exact(
+        medium(),
+        {.q = layout, .kv = layout, .out = layout, .gradients = layout});
+  }
+}
+
+TEST(Bf16Backward, HasEveryMask) {
+  AttentionCase c = medium();
+  Rng rng(2);
+  for (int n = 0; n < 20; ++n) {
+    c.mask = test::random_mask(rng, c.entry(0).sizes);
+    expect_exact(c);
+  }
+}
+
+TEST(Bf16Backward, HasEveryOption) {
+  const auto with = [](const std::function<void(AttentionCase&)>& change) {
+    AttentionCase c = medium();
+    change(c);
+    expect_exact(c, {}, true);
+    c.mask = test::causal_spec() & test::window_spec(70, 0);
+    expect_exact(c);
+  };
+  with([](AttentionCase& c) { c.scale = 0.3; });
+  with([](AttentionCase& c) { c.head_scales = {1, 0, -0.5, 2}; });
+  with([](AttentionCase& c) { c.cosine = true; });
+  with([](AttentionCase& c) {
+    c.cosine = true;
+    c.scale = 5;
+    c.head_scales = {1, 2, -1, 0.5};
+    for (std::int64_t d = 0; d < c.d_k; ++d) c.q[d] = c.k[d] = 0;
+  });
+  with([](AttentionCase& c) { c.alibi_slopes = {0.5, 0, -0.25, 0.0625}; });
+  with([](AttentionCase& c) { c.softcap = 2; });
+  with([](AttentionCase& c) { c.sinks = {0, 3, -kInf, -20}; });
+  with([](AttentionCase& c) {
+    c.dropout_rate = 0.3f;
+    c.dropout_seed = 0xfedcba9876543210ull;
+  });
+  for (const test::Extents4& shape :
+       {test::Extents4{2, 4, 60, 150}, {1, 4, 1, 150}, {2, 1, 60, 1}}) {
+    with([&](AttentionCase& c) {
+      Rng rng(3);
+      c.bias = test::random_bias(rng, shape);
+    });
+  }
+  with([](AttentionCase& c) {
+    Rng rng(4);
+    c.bias = test::random_bias(rng, {1, 1, 60, 150});
+    for (std::size_t n = 0; n < c.bias->values.size(); n += 3) {
+      c.bias->values[n] = -kInf;
+    }
+    c.softcap = 3;
+    c.sinks = {1, 2, 3, 4};
+    c.alibi_slopes = {0.1, 0.2, 0.3, 0.4};
+    c.dropout_rate = 0.1f;
+  });
+}
+
+TEST(Bf16Backward, HasPackedSequences) {
+  AttentionCase c{.batch = 6,
+                  .heads = 4,
+                  .kv_heads = 2,
+                  .q_len = 157,
+                  .kv_len = 252,
+                  .d_k = 16,
+                  .d_v = 24};
+  c.q_offsets = {0, 7, 7, 8, 57, 60, 157};
+  c.kv_offsets = {0, 7, 12, 72, 121, 121, 252};
+  Rng rng(1);
+  test::fill_inputs(rng, c);
+  expect_exact(c);
+  c.mask = test::causal_spec();
+  c.alibi_slopes = {0.1, 0.2, -0.3, 0};
+  c.dropout_rate = 0.2f;
+  expect_exact(c, {}, true);
+}
+
+TEST(Bf16Backward, WritesOnlyWhatIsWanted) {
+  Rng rng(9);
+  const BackwardCase b =
+      test::rounded_to<BFloat16>(test::backward_case(rng, medium(), false));
+  on_every_path([&] {
+    const auto all = run<float>(b);
+    EXPECT_EQ(run<float>(b, {.want_k = false, .want_v = false}).q, all.q);
+    EXPECT_EQ(run<float>(b, {.want_q = false, .want_v = false}).k, all.k);
+    EXPECT_EQ(run<float>(b, {.want_q = false, .want_k = false}).v, all.v);
+  });
+}
+
+TEST(Bf16Backward, GivesTheSameBitsForAnyThreadsAndBatch) {
+  AttentionCase c = case_of({3, 4, 2, 150, 300, 40, 24});
+  c.mask = test::causal_spec();
+  c.dropout_rate = 0.1f;
+  c.alibi_slopes = {0.1, 0.2, -0.3, 0};
+  Rng rng(9);
+  const BackwardCase b = test::backward_case(rng, c, true);
+  on_every_path([&] {
+    const auto whole = run<BFloat16>(b);
+    for (const int threads : {2, 3, 7}) {
+      EXPECT_EQ(
+          test::different_bits(run<BFloat16>(b, {.threads = threads}), whole),
+          "");
+    }
+    BackwardCase one = b;
+    one.forward.batch = 1;
+    one.forward.q.resize(test::volume(one.forward.q_shape()));
+    one.forward.k.resize(test::volume(one.forward.k_shape()));
+    one.forward.v.resize(test::volume(one.forward.v_shape()));
+    one.d_out.resize(test::volume(one.forward.out_shape()));
+    one.d_lse.resize(one.d_lse.size() / 3);
+    const auto alone = run<BFloat16>(one);
+    const auto begins = [](const auto& part, const auto& all) {
+      return std::memcmp(part.data(), all.data(),
+                         part.size() * sizeof(part[0])) == 0;
+    };
+    EXPECT_TRUE(begins(alone.q, whole.q));
+    EXPECT_TRUE(begins(alone.k, whole.k));
+    EXPECT_TRUE(begins(alone.v, whole.v));
+  });
+}
+
+// Not what float gives: the option is not ignored.
+TEST(Bf16Backward, RoundsToBf16) {
+  Rng rng(9);
+  const BackwardCase b = test::backward_case(rng, medium(), false);
+  EXPECT_NE(run<float>(b).k, test::run_backward<float>(b).k);
+  const BackwardCase rounded = test::rounded_to<BFloat16>(b);
+  on_every_path([&] { EXPECT_EQ(run<float>(b).v, run<float>(rounded).v); });
+}
+
+// ---- NaN and infinities ----
+
+void fill_row(std::vector<double>& values, std::size_t at, std::int64_t width,
+              double value) {
+  std::fill_n(values.begin() + static_cast<std::ptrdiff_t>(at), width, value);
+}
+
+TEST(Bf16Backward, KeepsPoisonInHiddenPlacesFromEveryGradient) {
+  for (const bool cosine : {false, true}) {
+    for (const double poison : kPoisons) {
+      AttentionCase c = medium();
+      c.cosine = cosine;
+      c.head_scales = {1, 2, 0.5, -1};
+      DenseBools pairs({1, 1, c.q_len, c.kv_len});  // hides row 5 and key 33
+      for (std::int64_t i = 0; i < c.q_len; ++i) {
+        for (std::int64_t j = 0; j < c.kv_len; ++j) {
+          pairs(0, 0, i, j) = i != 5 && j != 33;
+        }
+      }
+      c.mask = test::keep_spec(pairs);
+      Rng rng(2);
+      const BackwardCase clean = test::backward_case(rng, c, false);
+      BackwardCase poisoned = clean;
+      AttentionCase& p = poisoned.forward;
+      for (std::int64_t b = 0; b < c.batch; ++b) {
+        const auto e = c.entry(b);
+        for (std::int64_t h = 0; h < c.heads; ++h) {
+          fill_row(p.k, c.key_at(e, h, 33, c.d_k), c.d_k, poison);
+          fill_row(p.v, c.key_at(e, h, 33, c.d_v), c.d_v, poison);
+          fill_row(p.q, c.query_at(e, h, 5, c.d_k), c.d_k, poison);
+          fill_row(poisoned.d_out, c.query_at(e, h, 5, c.d_v), c.d_v, poison);
+        }
+      }
+      on_every_path([&] {
+        EXPECT_EQ(test::different_bits(run<float>(clean), run<float>(poisoned)),
+                  "");
+      });
+    }
+  }
+}
+
+TEST(Bf16Backward, LetsPoisonReachWhatDependsOnIt) {
+  for (const double poison : kPoisons) {
+    for (int what = 0; what < 4; ++what) {
+      AttentionCase c = medium();
+      c.mask = test::causal_spec();
+      Rng rng(2);
+      BackwardCase b =
+          test::rounded_to<BFloat16>(test::backward_case(rng, c, false));
+      const auto e = c.entry(0);
+      AttentionCase& f = b.forward;
+      if (what == 0) f.q[c.query_at(e, 1, 7, c.d_k) + 3] = poison;
+      if (what == 1) f.k[c.key_at(e, 1, 120, c.d_k) + 3] = poison;
+      if (what == 2) f.v[c.key_at(e, 1, 120, c.d_v) + 3] = poison;
+      if (what == 3) b.d_out[c.query_at(e, 1, 7, c.d_v) + 3] = poison;
+      const auto exact = test::reference_backward<double>(b);
+      on_every_path([&] {
+        const auto got = run<float>(b);
+        test::for_each_gradient(
+            got, exact, [&](const char* name, const auto& x, const auto& y) {
+              for (std::size_t n = 0; n < x.size(); ++n) {
+                ASSERT_EQ(std::isfinite(x[n]), std::isfinite(y[n]))
+                    << name << "[" << n << "], poison " << poison << " in "
+                    << what;
+              }
+            });
+      });
+    }
+  }
+}
+
+TEST(Bf16Backward, RefusesDouble) {
+  Rng rng(2);
+  const BackwardCase b = test::backward_case(rng, medium(), false);
+  test::BackwardCall<double> call(b, {});
+  call.options.compute = Compute::kBFloat16;
+  try {
+    attention_backward(call.inputs, call.gradients, call.options);
+    FAIL();
+  } catch (const InvalidArgument& error) {
+    EXPECT_STREQ(error.what(),
+                 "attention_backward: compute in bf16 is for float, bf16 and "
+                 "fp16; q is double");
+  }
+}
+
+}  // namespace
+}  // namespace regard

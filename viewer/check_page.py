@@ -5,6 +5,7 @@
   check_page.py page FOLDER   types, builds, and compares with page/index.html
   check_page.py unit FOLDER   the unit tests
   check_page.py e2e FOLDER    the page in Chromium, against a stand-in for the server
+  check_page.py program FOLDER  the page as `regard view` serves it; REGARD_PROGRAM names the program
 
 FOLDER gets a copy of the sources and the packages of package-lock.json. Ends with
 77, the word for "skipped", where npm, its packages or Chromium are not to be had.
@@ -89,17 +90,17 @@ def has_chromium():
 
 
 def main():
-    if len(sys.argv) != 3 or sys.argv[1] not in ("page", "unit", "e2e"):
+    if len(sys.argv) != 3 or sys.argv[1] not in ("page", "unit", "e2e", "program"):
         sys.exit(__doc__)
     step, folder = sys.argv[1], pathlib.Path(sys.argv[2]).resolve()
     npm = find_npm()
-    if step == "e2e" and not has_chromium():
+    if step in ("e2e", "program") and not has_chromium():
         skip("there is no Chromium here; on Debian: apt-get install chromium")
     copy_sources(folder)
     install(npm, folder)
     if step == "page":
         check_page(npm, folder)
-    elif run(npm, folder, "test" if step == "unit" else "e2e"):
+    elif run(npm, folder, "test" if step == "unit" else step):
         sys.exit(f"the {step} tests failed; see above")
 
 

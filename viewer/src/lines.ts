@@ -68,20 +68,20 @@ export function paintLines(pen: Pen, picture: LinesPicture, layout: LinesLayout,
   const left = (q: number) => layout.leftOffset + (q + 0.5) * row - scroll;
   const right = (k: number) => layout.rightOffset + (k + 0.5) * row - scroll;
   const focus = picture.focus;
-  // Thin where there are many, so that they do not make one dark area.
+  // Where there are many, the weak ones fade, so that they do not make one dark area.
   const many = picture.heads.reduce((sum, one) => sum + one.lines.length, 0);
-  const calm = focus ? 1 : Math.max(0.18, Math.min(1, 400 / Math.max(many, 1)));
+  // Darkness adds up with the neighbours', so it grows faster than the scale's root.
+  const power = focus ? 1.7 : 1.7 + 1.6 * Math.min(1, many / 2000);
   for (const head of picture.heads) {
     for (const { q, k, code } of head.lines) {
       const y1 = left(q);
       const y2 = right(k);
       if ((y1 < -row && y2 < -row) || (y1 > height + row && y2 > height + row)) continue;
-      // A line's darkness adds up with its neighbours': a root would hide the strong ones.
-      const t = position(weightOf(code), picture.curve, head.max) ** 1.7;
+      const t = position(weightOf(code), picture.curve, head.max) ** power;
       if (t < 0.01) continue;
       // Of a line that leaves the picture only one end can be read.
       const whole = y1 > -row && y1 < height + row && y2 > -row && y2 < height + row ? 1 : 0.35;
-      pen.curve(leftX + 6, y1, rightX - 6, y2, head.color, 0.6 + 2.6 * t * calm, Math.min(1, t * whole * (focus ? 0.95 : 0.8 * calm)));
+      pen.curve(leftX + 6, y1, rightX - 6, y2, head.color, 0.6 + 2.4 * t, t * whole * 0.9);
     }
   }
   paintSide(pen, picture, layout, theme, height, 'query', left);

@@ -2,7 +2,7 @@
 // How tokens are written on an axis, and how many of them.
 
 // SentencePiece marks a space by "▁", byte-level BPE by "Ġ"; WordPiece marks the
-// inside of a word by "##". A reader wants the words: a piece that begins one
+// inside of a word by "##" before it, subword-nmt by "@@" behind what it goes on. A reader wants the words: a piece that begins one
 // stands as it is, a Latin piece that goes on gets a leading middle dot.
 const SPACE = /^[\u2581\u0120]/;
 const SPECIAL = /^(<[^<>]*>|\[[A-Z]+\])$/;
@@ -23,11 +23,15 @@ export function showTokens(tokens: readonly string[]): string[] {
   return tokens.map((token, i) => {
     if (token === '') return '∅';
     if (isSpecial(token)) return token;
+    const goesOn = i > 0 && tokens[i - 1].endsWith('@@') && tokens[i - 1] !== '@@';
+    if (goesOn || (token.endsWith('@@') && token.length > 2)) return (goesOn ? '·' : '') + visible(token.replace(/(.)@@$/, '$1'));
     if (token.startsWith('##') && token.length > 2) return '·' + visible(token.slice(2));
     if (SPACE.test(token)) return token.length === 1 ? '␣' : visible(token.slice(1));
     const text = visible(token);
     if (text.trim() === '') return '␣';
-    const inside = pieces && i > 0 && !isSpecial(tokens[i - 1]) && LATIN.test(text);
+    // A mark that stands alone begins the word that follows.
+    const begins = i === 0 || isSpecial(tokens[i - 1]) || (SPACE.test(tokens[i - 1]) && tokens[i - 1].length === 1);
+    const inside = pieces && !begins && LATIN.test(text);
     return (inside ? '·' : '') + text;
   });
 }

@@ -21,9 +21,10 @@ function directionName(direction: string): string {
 export class Composer {
   private readonly input = h('textarea', { id: 'sentence', rows: 1, autocomplete: 'off', spellcheck: 'false' });
   private readonly directions = h('div', { class: 'segments', role: 'group' });
+  private readonly only = h('span', { class: 'label' });
   private readonly send = h('button', { type: 'submit', class: 'primary' });
   private readonly label = h('label', { for: 'sentence', class: 'unseen' });
-  private readonly form = h('form', { class: 'composer' }, this.label, this.input, h('div', { class: 'row' }, this.directions, this.send));
+  private readonly form = h('form', { class: 'composer' }, this.label, this.input, h('div', { class: 'row' }, this.directions, this.only, this.send));
   private readonly output = h('p', { class: 'translation', 'aria-live': 'polite' });
   private readonly given = h('p', { class: 'given' });
   private readonly welcome = h('div', { class: 'welcome' });
@@ -95,8 +96,11 @@ export class Composer {
     this.label.textContent = app.t('sentence');
     this.input.placeholder = app.t('placeholder');
     this.directions.setAttribute('aria-label', app.t('direction'));
-    this.directions.hidden = (info?.directions.length ?? 0) < 2;
-    this.directions.replaceChildren(...(info?.directions ?? []).map((one) =>
+    const known = info?.directions ?? [];
+    this.directions.hidden = known.length < 2;
+    this.only.hidden = known.length !== 1;
+    this.only.textContent = known.length === 1 ? directionName(known[0]) : '';
+    this.directions.replaceChildren(...known.map((one) =>
       h('button', { type: 'button', 'aria-pressed': String(one === direction), click: () => app.set({ direction: one }) }, directionName(one))));
   }
 

@@ -123,6 +123,7 @@ export class LinesView implements View {
     const picture = this.compose(this.focus());
     const context = fitCanvas(this.canvas, width, height);
     paintLines(new CanvasPen(context), picture, this.layout, app.theme, this.scroller.scrollTop, height);
+    this.canvas.dataset.lines = String(picture.heads.reduce((sum, head) => sum + head.lines.length, 0));
     const { rows, columns } = app.matrix;
     this.canvas.setAttribute('aria-label', app.t('linesLabel', { place: app.placeName(), rows, columns }));
     const many = picture.heads.some((head) => head.lines.length >= Math.floor(MOST_LINES / this.heads.length) - 1);

@@ -149,13 +149,8 @@ describe.skipIf(!findChromium())('the page', () => {
     expect(await page.locator('.heads .chip[aria-pressed=true]').count()).toBe(2);
     const canvas = page.locator('.scroll canvas');
     const box = (await canvas.boundingBox())!;
-    const drawn = () => canvas.evaluate((one: HTMLCanvasElement) => {
-      const { data } = one.getContext('2d')!.getImageData(0, 0, one.width, one.height);
-      let ink = 0;
-      for (let i = 3; i < data.length; i += 4) ink += data[i] > 20 ? 1 : 0;
-      return ink;
-    });
-    await page.waitForFunction(() => document.querySelectorAll('.strongest li').length > 0);
+    const drawn = async () => Number(await canvas.getAttribute('data-lines'));
+    await page.waitForFunction(() => Number(document.querySelector<HTMLCanvasElement>('.scroll canvas')!.dataset.lines) > 0);
     const all = await drawn();
     await page.mouse.move(box.x + 40, box.y + 45);
     expect(await page.locator('.reading').textContent()).toContain('reads most from');

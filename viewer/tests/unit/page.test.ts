@@ -78,11 +78,13 @@ describe('statistics', () => {
 describe('tokens', () => {
   it('of SentencePiece are words, and the inside of a word has a dot', () => {
     expect(showTokens(['▁The', '▁un', 'known', '▁', '.', '</s>'])).toEqual(['The', 'un', '·known', '␣', '.', '</s>']);
+    expect(showTokens(['<2zh>', '▁', 'T', 'he'])).toEqual(['<2zh>', '␣', 'T', '·he']);
   });
   it('in Chinese stay as they are', () => expect(showTokens(['<s>', '▁那只', '猫', '。'])).toEqual(['<s>', '那只', '猫', '。']));
   it('of byte-level BPE and WordPiece are understood', () => {
     expect(showTokens(['Hello', 'Ġworld', 'Ċ'])).toEqual(['Hello', 'world', '↵']);
     expect(showTokens(['[CLS]', 'play', '##ing'])).toEqual(['[CLS]', 'play', '·ing']);
+    expect(showTokens(['a', 'bi@@', 'cy@@', 'cle', '@@', 'x'])).toEqual(['a', 'bi', '·cy', '·cle', '@@', 'x']);
   });
   it('of plain words get no marks', () => expect(showTokens(['the', 'cat'])).toEqual(['the', 'cat']));
   it('cannot turn the direction of the page, and nothing is invisible', () => {

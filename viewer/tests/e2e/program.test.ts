@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+// The page as `regard view` serves and writes it, with a translator that learnt a
+// dozen sentences. REGARD_PROGRAM names the program.
+import { execFileSync, spawn, type ChildProcess } from 'node:child_process';
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { pathToFileURL } from 'node:url';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import type { Browser } from 'playwright-core';
+import { findChromium, launch, open } from './browser';
+
+const PROGRAM = process.env.REGARD_PROGRAM ?? '';
+const PAIRS = [
+  ['I like tea.', '我喜欢茶。'], ['I like books.', '我喜欢书。'], ['He likes tea.', '他喜欢茶。'], ['She likes books.', '她喜欢书。'],
+  ['The cat is here.', '猫在这里。'], ['The dog is here.', '狗在这里。'], ['The cat sleeps.', '猫在睡觉。'], ['The dog sleeps.', '狗在睡觉。'],
+  ['Where is the cat?', '猫在哪里？'], ['Where is the dog?', '狗在哪里？'], ['It is cold today.', '今天很冷。'], ['It is hot today.', '今天很热。'],
+];
+
+// The address that the program prints, or null where it was built without a server.
+function serve(model: string): Promise<{ child: ChildProcess; url: string } | null> {
+  return new Promise((done, fail) => {
+    const child = spawn(PROGRAM, ['view', '--model', model, '--port', '0', '--no-open'], { stdio: ['ignore', 'pipe', 'pipe'] });
+    let said = '';
+    const hear = (part: Buffer) => {
+      said += part.toString();
+      const url = /http:\/\/\S+/.exec(said);
+      if (url) done({ child, url: url[0] });
+    };
+    child.stdout!.on('data', hear);
+    child.stderr!.on('data', hear);
+    child.on('error', fail);
+    child.on('exit', () => (/httplib/.test(said) ? done(null) : fail(new Error(`regard view ended: ${said}`))));
+  });
+}
+
+if (PROGRAM === '') console.log('skipped: REGARD_PROGRAM names no program');
+
+describe.skipIf(!findChromium() || PROGRAM === '')('regard view', () => {
+  let browser: Browser;
+  let folder: string;
+  let server: Awaited<ReturnType<typeof serve>> = null;
+  const model = () => join(folder, 'model');
+
+  beforeAll(async () => {
+    folder = mkdtempSync(join(tmpdir(), 'regard-view-'));
+    const tsv = join(folder, 'pairs.tsv');
+    writeFileSync(tsv, Array.from({ length: 8 }, () => PAIRS.map((pair) => pair.join('\t') + '\n').join('')).join(''));
+    execFileSync(PROGRAM, [
+      'train', 'translate', '--tsv', tsv, '--src-lang', 'en', '--tgt-lang', 'zh', '--both-directions', '--out', model(), '--vocab', '90',
+      '--updates', '120', '--dim', '32', '--ffn', '64', '--encoder-layers', '2', '--decoder-layers', '2', '--dropout', '0',
+      '--lr', '0.01', '--warmup', '20', '--schedule', 'constant', '--average', '1', '--valid-share', '0.1',
+    ], { stdio: 'pipe' });
+    server = await serve(model());
+    browser = await launch();
+  });
+  afterAll(async () => {
+    server?.child.kill('SIGINT');
+    await browser?.close();
+    rmSync(folder, { recursive: true, force: true });
+  });
+
+  it('translates, and shows every kind of attention under its own policy', async (test) => {
+    if (!server) return test.skip();
+    const { page, problems, requests, close } = await open(browser, server.url);
+    await page.getByLabel('Sentence').fill('The cat sleeps.');
+    await page.keyboard.press('Enter');
+    await page.waitForSelector('.thumb');
+    expect(await page.locator('.translation').textContent()).toMatch(/[\u4e00-\u9fff]/);
+    expect(await page.locator('.thumb').count()).toBe(3 * 2 * 4);
+    for (const section of ['Encoder', 'Decoder', 'Cross']) {
+      for (const key of ['2', '3']) {
+        await page.getByRole('button', { name: section, exact: true }).click();
+        await page.keyboard.press(key);
+        await page.waitForFunction(() => document.querySelectorAll('.strongest li').length > 0);
+      }
+    }
+    await page.locator('.save summary').click();
+    const [download] = await Promise.all([page.waitForEvent('download'), page.getByRole('button', { name: 'Numbers (JSON)' }).click()]);
+    const numbers = JSON.parse(readFileSync((await download.path())!, 'utf8'));
+    expect(numbers.section).toBe('cross');
+    for (const weights of numbers.weights) expect(weights.reduce((a: number, b: number) => a + b, 0)).toBeCloseTo(1, 2);
+    expect(requests.filter((url) => !url.startsWith(server!.url) && !url.startsWith('data:'))).toEqual([]);
+    expect(problems).toEqual([]);
+    await close();
+    return undefined;
+  });
+
+  it('refuses in words that the page has', async (test) => {
+    if (!server) return test.skip();
+    const { page, problems, close } = await open(browser, server.url, { locale: 'zh-CN' });
+    await page.getByLabel('句子').fill('x '.repeat(900));
+    await page.keyboard.press('Enter');
+    await page.waitForSelector('.notice:not([hidden])');
+    expect(await page.locator('.notice').textContent()).toMatch(/最多能读 \d+ 个词元/);
+    await page.getByLabel('句子').fill(' ');
+    await page.keyboard.press('Enter');
+    await page.waitForFunction(() => document.querySelector('.notice')!.textContent!.includes('还没有句子'));
+    expect(problems).toEqual([]);
+    await close();
+    return undefined;
+  });
+
+  it('--export writes a page that makes no request', async () => {
+    const file = join(folder, 'cat.html');
+    execFileSync(PROGRAM, ['view', '--model', model(), '--to', 'zh', 'The cat sleeps.', '--export', file], { stdio: 'pipe' });
+    const { page, problems, requests, close } = await open(browser, pathToFileURL(file).href + '#view=head&section=2&layer=1&head=1');
+    for (const key of ['ArrowRight', '3', 's', 'r', '1']) await page.keyboard.press(key);
+    expect(await page.locator('.translation').textContent()).toMatch(/[\u4e00-\u9fff]/);
+    expect(await page.locator('.notice').isVisible()).toBe(false);
+    expect(requests.filter((url) => !url.startsWith('data:'))).toEqual([pathToFileURL(file).href]);
+    expect(problems).toEqual([]);
+    await close();
+  });
+});

@@ -46,7 +46,9 @@ struct StripState {
   float deltas[kStripRows];
   float row_sums[kStripRows], slopes[kStripRows];
   std::int64_t begin, end;  // keys that some row sees
-  bool wild;                // d_out has an element that is not finite
+  std::int64_t all_begin,
+      all_end;  // keys that every row does, dense parts apart
+  bool wild;    // d_out has an element that is not finite
 };
 
 // The parts of a head's memory.
@@ -123,18 +125,16 @@ std::int64_t bytes_of(Storage storage) {
 }
 
 void store_row(const float* from, std::int64_t n, Storage storage, void* to) {
-  for (std::int64_t c = 0; c < n; ++c) {
-    switch (storage) {
-      case Storage::kFloat32:
-        static_cast<float*>(to)[c] = from[c];
-        break;
-      case Storage::kBFloat16:
-        static_cast<BFloat16*>(to)[c] = BFloat16(from[c]);
-        break;
-      case Storage::kFloat16:
-        static_cast<Float16*>(to)[c] = Float16(from[c]);
-        break;
-    }
+  const auto store = [&]<typename T>(T* out) {
+    for (std::int64_t c = 0; c < n; ++c) out[c] = T(from[c]);
+  };
+  switch (storage) {
+    case Storage::kFloat32:
+      return store(static_cast<float*>(to));
+    case Storage::kBFloat16:
+      return store(static_cast<BFloat16*>(to));
+    case Storage::kFloat16:
+      return store(static_cast<Float16*>(to));
   }
 }
 
@@ -241,7 +241,8 @@ class HeadBackward {
     strip.wild =
         !pack_rows(d_outs, d_v_, s, m_.d_outs, m_.turned_d_outs, unused);
     strip.begin = head_.kv_len;
-    strip.end = 0;
+    strip.end = strip.all_begin = 0;
+    strip.all_end = head_.kv_len;
     for (int r = 0; r < kStripRows; ++r) {
       const AttentionRow& row = *strip.rows[r];
       const bool real = s * kStripRows + r < head_.row_count;
@@ -249,6 +250,8 @@ class HeadBackward {
         strip.begin = std::min(strip.begin, row.begin);
         strip.end = std::max(strip.end, row.end);
       }
+      strip.all_begin = std::max(strip.all_begin, row.begin);
+      strip.all_end = std::min(strip.all_end, row.end);
       const float norm = strip.norms[r];
       const float unit = !block_.cosine ? 1.0f : norm == 0 ? 0.0f : 1 / norm;
       strip.key_scale[r] = row.scale * unit;
@@ -319,6 +322,27 @@ class HeadBackward {
     }
   }
 
+  void see_group(std::int64_t s, std::int64_t group, Shown* shown,
+                 std::uint32_t* words) const {
+    const StripState& strip = m_.strips[s];
+    const std::int64_t key = group * kGroupKeys;
+    if (strip.begin >= key + kGroupKeys || strip.end <= key) {
+      shown[0] = shown[1] = Shown::kNone;
+      return;
+    }
+    if (strip.all_begin <= key && key + kGroupKeys <= strip.all_end &&
+        block_.dense_count == 0) {
+      shown[0] = shown[1] = Shown::kAll;
+      return;
+    }
+    for (int b = 0; b < 2; ++b) {
+      shown[b] = bf16_see_group(
+          block_, strip.rows + b * 16,
+          [&](int r) { return block_.first_row + row_number(s, b * 16 + r); },
+          key, head_.kv_len, words + b * 16);
+    }
+  }
+
   // The weights and the scores' gradients of one strip, where the products read
   // them.
   void run_strip(std::int64_t s, std::int64_t in_bundle, std::int64_t first,
@@ -328,13 +352,7 @@ class HeadBackward {
     Shown shown[kChunkGroups][2];
     int slots = 0;
     for (std::int64_t g = first; g < first + count; ++g) {
-      for (int b = 0; b < 2; ++b) {
-        shown[slots][b] = bf16_see_group(
-            block_, strip.rows + b * 16,
-            [&](int r) { return block_.first_row + row_number(s, b * 16 + r); },
-            g * kGroupKeys, head_.kv_len,
-            m_.visible + slots * kStripRows + b * 16);
-      }
+      see_group(s, g, shown[slots], m_.visible + slots * kStripRows);
       if (shown[slots][0] == Shown::kNone && shown[slots][1] == Shown::kNone) {
         clear(in_bundle, g - first);
         continue;

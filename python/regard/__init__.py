@@ -12,6 +12,7 @@ On NumPy arrays, torch tensors, and whatever speaks DLPack, without a copy:
     MultiHeadAttention   the layer
     mask                 which pairs are visible
     explain              how a call would run
+    view                 what every head looks at, as a page in the notebook
 
 For PyTorch there is regard.torch: scaled_dot_product_attention and
 MultiheadAttention with gradients, and `with regard.torch.use():` for models that
@@ -41,13 +42,14 @@ from ._core import (
     simd_target,
 )
 from ._core import version as _version
+from ._view import View, view
 
 __version__ = _version()
 
 __all__ = [
     "Explanation", "Gradients", "KVCache", "Mask", "MultiHeadAttention", "WeightsParts",
     "attention", "attention_backward", "attention_decode", "attention_weights", "explain", "mask",
-    "rms_norm", "rotary_embedding", "simd_target",
+    "rms_norm", "rotary_embedding", "simd_target", "View", "view",
 ]
 
 

@@ -12,6 +12,7 @@ void bind_kv_cache(nanobind::module_& m);
 void bind_layer(nanobind::module_& m);
 void bind_mask(nanobind::module_& m);
 void bind_nn(nanobind::module_& m);
+void bind_view(nanobind::module_& m);
 void bind_weights(nanobind::module_& m);
 
 }  // namespace regard::python

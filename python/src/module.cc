@@ -34,4 +34,5 @@ NB_MODULE(_core, m) {
   regard::python::bind_layer(m);
   regard::python::bind_kv_cache(m);
   regard::python::bind_nn(m);
+  regard::python::bind_view(m);
 }

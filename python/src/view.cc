@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "array.h"
+#include "bind.h"
+#include "regard/core/error.h"
+#include "regard/view/given.h"
+#include "regard/view/page.h"
+
+namespace regard::python {
+namespace {
+
+constexpr const char* kWhere = "view";
+
+// Borrows the layers, [heads, queries, keys] each.
+view::GivenSection section_of(const std::string& name,
+                              const std::vector<Array>& layers) {
+  require(!layers.empty(), kWhere, "'", name, "' must have a layer");
+  for (const Array& layer : layers) {
+    require(layer.dtype() == DType::kFloat32 && layer.rank() == 3, kWhere,
+            "a layer must be float32 [heads, queries, keys]; one of '", name,
+            "' is ", to_string(layer.dtype()), " ", to_string(layer.shape()));
+  }
+  view::GivenSection section;
+  section.name = name;
+  section.layers = static_cast<std::int64_t>(layers.size());
+  section.heads = layers.front().extent(0);
+  section.rows = layers.front().extent(1);
+  section.columns = layers.front().extent(2);
+  section.layer = [&layers](std::int64_t layer) {
+    return layers[static_cast<std::size_t>(layer)].view<const float, 3>();
+  };
+  return section;
+}
+
+// `given` is [(name, [layer, ...]), ...]; `texts` are the model's name, a note
+// on it, the source and the target.
+std::string view_page(const nb::list& given,
+                      std::vector<std::string> source_tokens,
+                      std::optional<std::vector<std::string>> target_tokens,
+                      bool only_cross, const std::vector<std::string>& texts,
+                      std::vector<std::int64_t> layers,
+                      std::vector<std::int64_t> heads) {
+  std::vector<std::string> names;
+  std::vector<std::vector<Array>> arrays;
+  for (const nb::handle entry : given) {
+    names.push_back(nb::cast<std::string>(entry[0]));
+    std::vector<Array>& list = arrays.emplace_back();
+    for (const nb::handle layer : nb::cast<nb::list>(entry[1])) {
+      list.push_back(input_array(layer, kWhere, "weights"));
+    }
+  }
+  require(texts.size() == 4, kWhere, "there must be four texts");
+  const nb::gil_scoped_release free;
+  std::vector<view::GivenSection> sections;
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    sections.push_back(section_of(names[i], arrays[i]));
+  }
+  view::Trace trace = view::trace_given(
+      {std::move(source_tokens), std::move(target_tokens), only_cross},
+      std::move(sections));
+  trace.model = texts[0];
+  trace.note = texts[1];
+  trace.source = texts[2];
+  trace.target = texts[3];
+  return view::exported_page(trace, {std::move(layers), std::move(heads)});
+}
+
+}  // namespace
+
+void bind_view(nb::module_& m) {
+  m.def("view_page", &view_page, nb::arg("sections"), nb::arg("source_tokens"),
+        nb::arg("target_tokens").none(), nb::arg("only_cross"),
+        nb::arg("texts"), nb::arg("layers"), nb::arg("heads"),
+        "The page of regard.view: [(name, [layer, ...]), ...] and the tokens.");
+}
+
+}  // namespace regard::python

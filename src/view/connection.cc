@@ -172,9 +172,25 @@ BoundedServer::BoundedServer(ConnectionLimits limits, std::string busy)
   };
 }
 
-void BoundedServer::stop_all() {
-  stopping_ = true;
-  stop();
+void BoundedServer::serve() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (stopping_) return;
+    serving_ = true;
+  }
+  listen_after_bind();
+  serving_ = false;
+}
+
+void BoundedServer::end() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (stopping_.exchange(true)) return;
+  }
+  // httplib's stop() does nothing before it listens.
+  while (serving_ && !is_running())
+    std::this_thread::sleep_for(milliseconds(1));
+  if (serving_) stop();
 }
 
 bool BoundedServer::process_and_close_socket(socket_t socket) {

@@ -97,7 +97,9 @@ class BoundedServer : public httplib::Server {
  public:
   // Connections beyond the limits get `busy`, a whole response.
   BoundedServer(ConnectionLimits limits, std::string busy);
-  void stop_all();
+  // Serves until end(), or not at all where that came before.
+  void serve();
+  void end();
 
   // Of each request, before it is routed: may the connection go on after it?
   std::function<bool(const httplib::Request&)> may_go_on;
@@ -110,6 +112,8 @@ class BoundedServer : public httplib::Server {
   std::string busy_;
   BoundedQueue* queue_ = nullptr;  // httplib owns it
   std::atomic<bool> stopping_{false};
+  std::mutex mutex_;
+  std::atomic<bool> serving_{false};
   // The thread that accepts, while it refuses.
   std::atomic<std::thread::id> refusing_{};
 };

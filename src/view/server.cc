@@ -323,8 +323,6 @@ void Server::Parts::set_routes() {
     const int yes = 1;
     ::setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
   });
-  http.set_payload_max_length(
-      static_cast<std::size_t>(options.limits.body_bytes));
   // A body that nobody reads would be taken for the next request.
   http.may_go_on = [](const Request& request) {
     if (request.has_header("Transfer-Encoding")) return false;
@@ -362,19 +360,11 @@ void Server::Parts::set_routes() {
     guard(response,
           [&] { response.set_content(trace(request, reader), kJson); });
   });
-  // What httplib itself refuses: a head that is none, a body that is too long.
-  http.set_error_handler([this](const Request&, Response& response) {
+  // What httplib itself refuses: a head that is none.
+  http.set_error_handler([](const Request&, Response& response) {
     if (!response.body.empty()) return;
-    if (response.status == 413) {
-      answer(response,
-             {413, "too_large",
-              "a body may have at most " +
-                  std::to_string(options.limits.body_bytes) + " bytes",
-              options.limits.body_bytes});
-    } else {
-      answer(response, {response.status, "bad_request",
-                        "this is not a request that can be read"});
-    }
+    answer(response, {response.status, "bad_request",
+                      "this is not a request that can be read"});
   });
 }
 
@@ -401,7 +391,7 @@ Server::Server(const tasks::Translator* translator, std::optional<Trace> trace,
 
 Server::~Server() = default;
 int Server::port() const { return parts_->port; }
-void Server::run() { parts_->http.listen_after_bind(); }
-void Server::stop() { parts_->http.stop_all(); }
+void Server::run() { parts_->http.serve(); }
+void Server::stop() { parts_->http.end(); }
 
 }  // namespace regard::view

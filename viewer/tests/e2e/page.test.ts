@@ -322,6 +322,23 @@ describe.skipIf(!findChromium())('the page', () => {
     await Promise.all([page.waitForEvent('download'), button(page, 'Numbers (JSON)').click()]);
   });
 
+  it('works in the frame of a notebook, which has no address and no storage', async () => {
+    const trace = synthesize('', 'a b c', '', ['a', 'b', 'c'], [], { layers: 2, heads: 2 });
+    const page = await visit(base);
+    await page.evaluate((html) => {
+      const frame = document.createElement('iframe');
+      frame.setAttribute('sandbox', 'allow-scripts');
+      frame.width = '900';
+      frame.height = '700';
+      frame.srcdoc = html;
+      document.body.replaceChildren(frame);
+    }, exported(readFileSync(PAGE, 'utf8'), trace));
+    const inside = page.frameLocator('iframe');
+    await inside.locator('.thumb').nth(3).click();
+    await inside.locator('.strongest li').first().waitFor();
+    expect(await inside.locator('h2.figure-title').textContent()).toBe('Encoder · layer 2 · head 2');
+  });
+
   it('from a file without all heads says which it has not, and goes on', async () => {
     const trace = synthesize('', 'a b', '', ['a', 'b'], [], { layers: 1, heads: 2 });
     const file = join(folder, 'part.html');

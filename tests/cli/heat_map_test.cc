@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "regard/core/error.h"
+
 namespace regard::cli {
 namespace {
 
@@ -106,6 +108,63 @@ TEST(HeatMaps, DrawTheLargestOfABlockWhereThereIsNoRoom) {
   EXPECT_THAT(text, HasSubstr("\n3  ++............\n"));
   EXPECT_THAT(text, HasSubstr("\n18 ............@@\n"));
   EXPECT_THAT(text, HasSubstr("; a cell is the largest of 3 x 3 weights\n"));
+}
+
+// Two queries a line, a cell for each key: one half of the cell is the letter's
+// colour, the other that of the ground.
+TEST(HeatMaps, DrawHalfBlocksWhereColorsLetThemBeSmall) {
+  // 20 columns are too few for 12 keys of two cells, and enough for one each.
+  std::vector<float> weights(3 * 12);
+  weights[0] = 1;                // above, with nothing below
+  weights[12 + 1] = 1;           // below, with nothing above
+  weights[2] = weights[14] = 1;  // both
+  weights[3] = std::numeric_limits<float>::quiet_NaN();
+  weights[24 + 11] = 1;  // the third row is the upper half of the second line
+  const std::string text =
+      drawn({1, 3, 12}, {}, {Ink::kTrueColor, 20}, weights);
+  const std::string one = "2;253;231;37";
+  EXPECT_THAT(text, HasSubstr("  head 0\n  0         10\n"));
+  EXPECT_THAT(text, HasSubstr("\n0 \x1b[0;38;" + one + "m\u2580\u2584\x1b[38;" +
+                              one + ";48;" + one + "m\u2580\x1b[0m?\n"));
+  EXPECT_THAT(
+      text, HasSubstr("\n2            \x1b[0;38;" + one + "m\u2580\x1b[0m\n"));
+  EXPECT_THAT(text, HasSubstr("; a line is two queries high\n"));
+  EXPECT_THAT(drawn({1, 3, 12}, {}, {Ink::kColors256, 20}, weights),
+              HasSubstr("\x1b[0;38;5;226m\u2580"));
+  // Where only ASCII can be shown, blocks of weights must do.
+  EXPECT_THAT(drawn({1, 3, 12}, {}, {Ink::kColors256, 20, false}, weights),
+              HasSubstr("a cell is the largest of 2 x 2 weights"));
+}
+
+TEST(HeatMaps, DrawTheHeadsThatAreChosen) {
+  HeatMaps maps({3, 1, 1}, {}, {Ink::kAscii, 80}, {{2, 0}, 0});
+  const float none = 0;
+  const float all = 1;
+  maps.add_row(0, 0, &none);
+  maps.add_row(1, 0, &none);
+  maps.add_row(2, 0, &all);
+  EXPECT_THAT(maps.draw(), HasSubstr("  head 2    head 0\n"));
+  EXPECT_THAT(maps.draw(), HasSubstr("\n0 @@\n"));
+  EXPECT_THAT(
+      [] {
+        HeatMaps({3, 1, 1}, {}, {}, {{3}, 0});
+      },
+      ::testing::ThrowsMessage<InvalidArgument>(
+          HasSubstr("--head: there are heads 0 .. 2; got 3")));
+}
+
+TEST(HeatMaps, ListTheStrongestKeys) {
+  HeatMaps maps({1, 2, 4}, {{"it", "\u5979"}, {"a", "b", "\u732b", "d\x1b"}},
+                {Ink::kAscii, 80}, {{}, 2});
+  const std::vector<float> first = {0.1f, 0.4f, 0.4f, 0.1f};
+  const std::vector<float> second = {0, 0, 0, 1};
+  maps.add_row(0, 0, first.data());
+  maps.add_row(0, 1, second.data());
+  EXPECT_TRUE(
+      maps.draw().ends_with("\nhead 0: the strongest keys of each query\n"
+                            "it  b 0.400  \u732b 0.400\n"
+                            "\u5979  d\ufffd 1.000\n"))
+      << maps.draw();
 }
 
 TEST(HeatMaps, OfNothingAreAnEmptyPicture) {

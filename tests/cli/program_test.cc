@@ -82,10 +82,16 @@ TEST(Regard, UsesTheColorsThatTheTerminalHas) {
   };
   EXPECT_THAT(screen({{"COLORTERM", "truecolor"}}), HasSubstr("\x1b[48;2;"));
   EXPECT_THAT(screen({{"COLORTERM", "24bit"}}), HasSubstr("\x1b[48;2;"));
-  EXPECT_THAT(screen({}), HasSubstr("\x1b[48;5;"));
-  EXPECT_THAT(screen({{"NO_COLOR", "1"}}), Not(HasSubstr("\x1b")));
+  EXPECT_THAT(screen({{"TERM", "xterm-256color"}}), HasSubstr("\x1b[48;5;"));
+  EXPECT_THAT(screen({{"TERM", "xterm-256color"}, {"NO_COLOR", "1"}}),
+              Not(HasSubstr("\x1b")));
+  EXPECT_THAT(screen({{"COLORTERM", "truecolor"}, {"NO_COLOR", "1"}}),
+              Not(HasSubstr("\x1b")));
   EXPECT_THAT(screen({{"TERM", "dumb"}}), Not(HasSubstr("\x1b")));
-  EXPECT_THAT(screen({{"NO_COLOR", ""}}), HasSubstr("\x1b[48;5;"));
+  EXPECT_THAT(screen({{"TERM", "screen-256color"}, {"NO_COLOR", ""}}),
+              HasSubstr("\x1b[48;5;"));
+  // Eight colours are too few for a scale; shades are not.
+  EXPECT_THAT(screen({}), Not(HasSubstr("\x1b")));
 }
 
 TEST(Regard, ObeysColorOnRequest) {

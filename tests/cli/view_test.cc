@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: Apache-2.0
+// regard view, and the heads that regard translate shows, as users call them.
+#include <arpa/inet.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+
+#include "cli/run_program.h"
+#include "io/files.h"
+#include "regard/io/safetensors.h"
+#include "regard/view/server.h"
+#include "view/small_translator.h"
+
+namespace regard::test {
+namespace {
+
+using regard::testing::read_text;
+using regard::testing::TemporaryFolder;
+using regard::testing::write_text;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr const char* kSentence = "the cat sees a dog";
+
+// A program that runs until it is told to end.
+class Started {
+ public:
+  explicit Started(const std::vector<std::string>& arguments) {
+    int ends[2];
+    if (::pipe(ends) != 0) throw std::runtime_error("no pipe");
+    child_ = ::fork();
+    if (child_ == 0) {
+      ::dup2(ends[1], STDOUT_FILENO);
+      ::close(ends[0]);
+      std::vector<std::string> all = {REGARD_PROGRAM};
+      all.insert(all.end(), arguments.begin(), arguments.end());
+      std::vector<char*> argv;
+      for (std::string& text : all) argv.push_back(text.data());
+      argv.push_back(nullptr);
+      char* no_environment[] = {nullptr};
+      ::execve(argv[0], argv.data(), no_environment);
+      std::_Exit(127);
+    }
+    ::close(ends[1]);
+    out_ = ends[0];
+  }
+  ~Started() {
+    if (child_ > 0) end_by(SIGKILL);
+    ::close(out_);
+  }
+
+  std::string line() {
+    std::string text;
+    for (char c; ::read(out_, &c, 1) == 1 && c != '\n';) text += c;
+    return text;
+  }
+  // The signal that ended it.
+  int end_by(int signal) {
+    ::kill(child_, signal);
+    int status = 0;
+    ::waitpid(child_, &status, 0);
+    child_ = -1;
+    return WIFSIGNALED(status) ? WTERMSIG(status) : -1;
+  }
+
+ private:
+  pid_t child_ = -1;
+  int out_ = -1;
+};
+
+std::string get(int port, const std::string& path) {
+  const int socket = ::socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<std::uint16_t>(port));
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  if (::connect(socket, reinterpret_cast<sockaddr*>(&address),
+                sizeof(address)) != 0) {
+    ::close(socket);
+    return "";
+  }
+  const std::string request = "GET " + path +
+                              " HTTP/1.1\r\nHost: localhost\r\nConnection: "
+                              "close\r\n\r\n";
+  (void)!::write(socket, request.data(), request.size());
+  std::string answer;
+  char buffer[4096];
+  for (ssize_t got; (got = ::read(socket, buffer, sizeof(buffer))) > 0;) {
+    answer.append(buffer, static_cast<std::size_t>(got));
+  }
+  ::close(socket);
+  const std::size_t body = answer.find("\r\n\r\n");
+  return body == std::string::npos ? "" : answer.substr(body + 4);
+}
+
+class ViewCommand : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::filesystem::create_directory(model());
+    tasks::save_translator(model(), small_.config, *small_.vocabulary,
+                           small_.parameters);
+    Tensor weights({3, 2, 2, 2});
+    for (float& w : weights.values<float>()) w = 0.5f;
+    StateDict state;
+    state.emplace("bert", std::move(weights));
+    save_safetensors(folder_ / "w.safetensors", state);
+    write_text(folder_ / "t.json", R"(["a", "b"])");
+  }
+  std::string model() const { return folder_ / "model"; }
+
+  void expect_usage(const std::vector<std::string>& arguments,
+                    const std::string& message) {
+    const Ended ended = run_regard(arguments);
+    EXPECT_EQ(ended.code, 2) << ended.out << ended.err;
+    EXPECT_EQ(ended.out, "");
+    EXPECT_THAT(ended.err, HasSubstr(message));
+  }
+
+  SmallTranslator small_;
+  TemporaryFolder folder_;
+};
+
+TEST_F(ViewCommand, ExportsAPageOfATranslation) {
+  const std::string page = folder_ / "page.html";
+  const Ended ended =
+      run_regard({"view", "--model", model(), kSentence, "--export", page});
+  ASSERT_EQ(ended.code, 0) << ended.err;
+  const Ended plain = run_regard({"translate", "--model", model(), kSentence});
+  EXPECT_EQ(ended.out, plain.out + "page -> " + page + "\n");
+  const std::string text = read_text(page);
+  EXPECT_THAT(text, HasSubstr("\"model\":{\"name\":\"model\""));
+  EXPECT_THAT(text, HasSubstr("id=\"regard-block-2-2-2\""));
+  EXPECT_THAT(text, HasSubstr("id=\"regard-block-1-rollout\""));
+}
+
+TEST_F(ViewCommand, ExportsAPageOfWeightsFromElsewhere) {
+  const std::string page = folder_ / "page.html";
+  const Ended ended =
+      run_regard({"view", "--weights", folder_ / "w.safetensors", "--tokens",
+                  folder_ / "t.json", "--layers", "1-2", "--heads", "0",
+                  "--export", page});
+  ASSERT_EQ(ended.code, 0) << ended.err;
+  EXPECT_EQ(ended.out, "page -> " + page + "\n");
+  const std::string text = read_text(page);
+  EXPECT_THAT(text, HasSubstr("id=\"regard-block-0-2-0\""));
+  EXPECT_THAT(text, Not(HasSubstr("id=\"regard-block-0-0-0\"")));
+  EXPECT_THAT(text, Not(HasSubstr("id=\"regard-block-0-2-1\"")));
+}
+
+TEST_F(ViewCommand, RefusesCommandLinesThatMakeNoSense) {
+  expect_usage({"view"}, "give --model, or --weights and --tokens");
+  expect_usage({"view", "--model", "m", "--weights", "w"},
+               "give --model, or --weights and --tokens");
+  expect_usage({"view", "--weights", "w"},
+               "--weights and --tokens go together");
+  expect_usage({"view", "--weights", "w", "--tokens", "t", "a cat"},
+               "a sentence needs a --model to translate it");
+  expect_usage({"view", "--model", "m", "--layers", "0-3"},
+               "--layers and --heads choose what --export writes");
+  expect_usage({"view", "--model", "m", "--export", "p.html"},
+               "--export needs a sentence to show");
+  for (const char* list : {"3-1", "a", "1,", ",1", "-1", "1-", "0-99999"}) {
+    expect_usage(
+        {"view", "--model", "m", "a", "--export", "p", "--layers", list},
+        "is a list such as 0-3 or 0,5");
+  }
+}
+
+TEST_F(ViewCommand, RefusesInputsThatMakeNoSense) {
+  const Ended layers =
+      run_regard({"view", "--model", model(), kSentence, "--export",
+                  folder_ / "p.html", "--layers", "7"});
+  EXPECT_EQ(layers.code, 1);
+  EXPECT_THAT(layers.err, HasSubstr("there are layers 0 .. 2; got 7"));
+  const Ended tokens =
+      run_regard({"view", "--weights", folder_ / "w.safetensors", "--tokens",
+                  folder_ / "none", "--export", folder_ / "p.html"});
+  EXPECT_EQ(tokens.code, 1);
+  EXPECT_THAT(tokens.err, HasSubstr("view: cannot read '"));
+}
+
+TEST_F(ViewCommand, ServesUntilItIsInterrupted) {
+  if (!view::server_available()) GTEST_SKIP() << "built without cpp-httplib";
+  Started view({"view", "--model", model(), kSentence, "--port", "0"});
+  const std::string line = view.line();
+  const std::string address = "The viewer is at http://127.0.0.1:";
+  ASSERT_EQ(line.substr(0, address.size()), address) << line;
+  EXPECT_EQ(view.line(), "Ctrl-C ends it.");
+  const int port = std::atoi(line.substr(address.size()).c_str());
+  const auto info = nlohmann::json::parse(get(port, "/api/info"));
+  EXPECT_EQ(info["model"]["name"], "model");
+  EXPECT_EQ(info["trace"]["source"], kSentence);
+  EXPECT_EQ(info["can_translate"], true);
+  EXPECT_EQ(view.end_by(SIGINT), SIGINT);
+}
+
+TEST_F(ViewCommand, TranslateShowsTheHeadsOfALayer) {
+  const Ended plain = run_regard({"translate", "--model", model(), kSentence});
+  const Ended cross =
+      run_regard({"translate", "--model", model(), "--show", kSentence});
+  ASSERT_EQ(cross.code, 0) << cross.err;
+  EXPECT_EQ(cross.out.substr(0, plain.out.size()), plain.out);
+  EXPECT_THAT(cross.out, AllOf(HasSubstr("cross, layer 1 of 3\n"),
+                               HasSubstr("head 0"), HasSubstr("head 2")));
+  const Ended encoder = run_regard({"translate", "--model", model(), "--show",
+                                    "--attention", "encoder", "--layer", "1",
+                                    "--head", "2", "--top", "1", kSentence});
+  ASSERT_EQ(encoder.code, 0) << encoder.err;
+  EXPECT_THAT(encoder.out,
+              AllOf(HasSubstr("encoder, layer 1 of 2\n"), HasSubstr("head 2"),
+                    Not(HasSubstr("head 0")),
+                    HasSubstr("head 2: the strongest keys of each query\n")));
+  const Ended decoder = run_regard({"translate", "--model", model(), "--show",
+                                    "--attention", "decoder", kSentence, " "});
+  EXPECT_THAT(decoder.out, HasSubstr("decoder, layer 1 of 3\n"));
+}
+
+TEST_F(ViewCommand, TranslateRefusesWhatItCannotShow) {
+  expect_usage({"translate", "--model", model(), "--show", "--json", "a"},
+               "--show goes without --align, --json and --nbest");
+  expect_usage({"translate", "--model", model(), "--layer", "1", "a"},
+               "--attention, --layer, --head and --top go with --show");
+  expect_usage(
+      {"translate", "--model", model(), "--show", "--attention", "no", "a"},
+      "--attention");
+  const Ended layer = run_regard(
+      {"translate", "--model", model(), "--show", "--layer", "3", "a"});
+  EXPECT_EQ(layer.code, 1);
+  EXPECT_THAT(layer.err, HasSubstr("--layer: there are layers 0 .. 2; got 3"));
+  const Ended head = run_regard(
+      {"translate", "--model", model(), "--show", "--head", "3", "a"});
+  EXPECT_EQ(head.code, 1);
+  EXPECT_THAT(head.err, HasSubstr("--head: there are heads 0 .. 2; got 3"));
+}
+
+TEST_F(ViewCommand, AttendShowsSomeHeadsAndTheStrongestKeys) {
+  const Ended ended =
+      run_regard({"attend", "--head", "1,3", "--top", "2", "--text", "a b c"});
+  ASSERT_EQ(ended.code, 0) << ended.err;
+  EXPECT_THAT(ended.out,
+              AllOf(HasSubstr("head 1"), HasSubstr("head 3"),
+                    Not(HasSubstr("head 0")), Not(HasSubstr("head 2")),
+                    HasSubstr("head 3: the strongest keys of each query\na ")));
+}
+
+}  // namespace
+}  // namespace regard::test

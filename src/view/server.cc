@@ -113,7 +113,7 @@ struct Server::Parts {
         ServerOptions given)
       : options(std::move(given)),
         translator(with),
-        traces(options.limits.trace_bytes),
+        traces(options.limits.traces, options.limits.trace_bytes),
         turns(options.limits.computing > 0 ? options.limits.computing : cores(),
               options.limits.queued),
         http(connection_limits(options.limits), busy_response()) {

@@ -51,7 +51,8 @@ std::shared_ptr<StoredTrace> TraceStore::add(Trace trace) {
   const std::lock_guard lock(mutex_);
   newest_first_.push_front(stored);
   bytes_ += stored->bytes();
-  while (bytes_ > most_bytes_ && newest_first_.size() > 1) {
+  while ((bytes_ > most_bytes_ || newest_first_.size() > most_) &&
+         newest_first_.size() > 1) {
     bytes_ -= newest_first_.back()->bytes();
     newest_first_.pop_back();
   }

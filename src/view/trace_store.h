@@ -33,16 +33,18 @@ class StoredTrace {
   std::map<std::int64_t, std::vector<std::uint16_t>> rollouts_;
 };
 
-// The traces of the last requests, as many as fit into so many bytes, and the
-// newest in any case. Those in use stay until they are not.
+// The traces of the last requests: at most so many, and as many as fit into so
+// many bytes, but the newest in any case. Those in use stay until they are not.
 class TraceStore {
  public:
-  explicit TraceStore(std::size_t most_bytes) : most_bytes_(most_bytes) {}
+  TraceStore(std::size_t most, std::size_t most_bytes)
+      : most_(most), most_bytes_(most_bytes) {}
 
   std::shared_ptr<StoredTrace> add(Trace trace);
   std::shared_ptr<StoredTrace> find(const std::string& id);  // null: not there
 
  private:
+  std::size_t most_;
   std::size_t most_bytes_;
   std::mutex mutex_;
   std::size_t bytes_ = 0;

@@ -514,25 +514,29 @@ TEST_F(ViewServer, ComputesSoManyAtOnceAndQueuesSoMany) {
 }
 
 TEST_F(ViewServer, ForgetsOldTracesToStayWithinItsMemory) {
-  ServerOptions options;
-  options.limits.trace_bytes = 100000;
-  const Running running(small_.translator.get(), {}, options);
-  auto client = running.client();
-  const auto ask = [&client] {
-    const auto result =
-        client.Post("/api/trace", R"({"text": "the cat sees a dog"})", kJson);
-    return json::parse(result->body)["id"].get<std::string>();
-  };
-  const auto status = [&client](const std::string& id) {
-    return client.Get("/api/weights?section=0&layer=0&head=0&trace=" + id)
-        ->status;
-  };
-  const std::string first = ask();
-  EXPECT_EQ(status(first), 200);
-  std::string last;
-  for (int i = 0; i < 40; ++i) last = ask();
-  EXPECT_EQ(status(first), 404);
-  EXPECT_EQ(status(last), 200);
+  ServerOptions few;
+  few.limits.traces = 3;
+  ServerOptions small;
+  small.limits.trace_bytes = 100000;
+  for (const ServerOptions& options : {few, small}) {
+    const Running running(small_.translator.get(), {}, options);
+    auto client = running.client();
+    const auto ask = [&client] {
+      const auto result =
+          client.Post("/api/trace", R"({"text": "the cat sees a dog"})", kJson);
+      return json::parse(result->body)["id"].get<std::string>();
+    };
+    const auto status = [&client](const std::string& id) {
+      return client.Get("/api/weights?section=0&layer=0&head=0&trace=" + id)
+          ->status;
+    };
+    const std::string first = ask();
+    EXPECT_EQ(status(first), 200);
+    std::string last;
+    for (int i = 0; i < 40; ++i) last = ask();
+    EXPECT_EQ(status(first), 404);
+    EXPECT_EQ(status(last), 200);
+  }
 }
 
 TEST_F(ViewServer, CanBeStoppedBeforeItRuns) {

@@ -18,12 +18,13 @@ struct ServerLimits {
   std::int64_t characters = 2000;  // of a text, as code points
   std::int64_t tokens = 200;       // of a text, as the model reads it
   std::int64_t body_bytes = 64 << 10;
-  std::int64_t head_bytes = 32 << 10;               // request line and headers
-  std::size_t trace_bytes = std::size_t{64} << 20;  // kept for later requests
-  int connections = 32;                             // served at once
-  int waiting = 64;   // connections that wait for their turn
-  int computing = 0;  // translations at once; 0: one for each core
-  int queued = 32;    // translations that wait for their turn
+  std::int64_t head_bytes = 32 << 10;  // request line and headers
+  std::size_t traces = 256;            // kept for later requests, at most
+  std::size_t trace_bytes = std::size_t{64} << 20;
+  int connections = 32;  // served at once
+  int waiting = 64;      // connections that wait for their turn
+  int computing = 0;     // translations at once; 0: one for each core
+  int queued = 32;       // translations that wait for their turn
   std::chrono::milliseconds patience{10000};  // for a whole request to come
   std::chrono::milliseconds idle{5000};       // between two of one connection
 };

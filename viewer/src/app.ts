@@ -84,7 +84,8 @@ export class App {
       changed.add(key);
     }
     if (changed.size === 0) return;
-    for (const key of ['language', 'theme', 'palette', 'curve'] as const) if (changed.has(key)) remember(key, this.state[key]);
+    for (const key of ['language', 'theme', 'palette', 'curve'] as const)
+      if (changed.has(key)) remember(key, this.state[key]);
     if (changed.has('theme')) this.colors = null;
     if (changed.has('trace')) {
       this.cache.clear();
@@ -110,8 +111,13 @@ export class App {
       const style = getComputedStyle(document.documentElement);
       const color = (name: string) => style.getPropertyValue(`--${name}`).trim();
       this.colors = {
-        dark: this.dark, ink: color('ink'), soft: color('soft'), faint: color('faint'),
-        paper: color('paper'), rule: color('rule'), accent: color('accent'),
+        dark: this.dark,
+        ink: color('ink'),
+        soft: color('soft'),
+        faint: color('faint'),
+        paper: color('paper'),
+        rule: color('rule'),
+        accent: color('accent'),
       };
     }
     return this.colors;
@@ -122,7 +128,9 @@ export class App {
   }
 
   sectionName(section: Section): string {
-    return ['encoder', 'decoder', 'cross'].includes(section.name) && isKey(section.name) ? this.t(section.name) : section.name;
+    return ['encoder', 'decoder', 'cross'].includes(section.name) && isKey(section.name)
+      ? this.t(section.name)
+      : section.name;
   }
 
   placeName(): string {
@@ -189,7 +197,14 @@ export class App {
         this.set({ info, direction });
         await this.ask(wanted.text, direction, wanted);
       } else if (info.trace) {
-        this.set({ info, direction, text: info.trace.source, busy: false, trace: info.trace, ...this.fit(info.trace, wanted) });
+        this.set({
+          info,
+          direction,
+          text: info.trace.source,
+          busy: false,
+          trace: info.trace,
+          ...this.fit(info.trace, wanted),
+        });
       } else {
         this.set({ info, direction, busy: false });
       }
@@ -204,7 +219,13 @@ export class App {
     try {
       const trace = await this.source.trace(text, direction);
       if (turn !== this.asking) return; // a newer sentence is on its way
-      this.set({ trace, busy: false, focus: null, pinned: false, ...this.fit(trace, { ...wanted, step: wanted === this.state ? 0 : wanted.step }) });
+      this.set({
+        trace,
+        busy: false,
+        focus: null,
+        pinned: false,
+        ...this.fit(trace, { ...wanted, step: wanted === this.state ? 0 : wanted.step }),
+      });
     } catch (error) {
       if (turn === this.asking) this.set({ error: asSourceError(error), busy: false });
     }
@@ -232,7 +253,11 @@ export class App {
     if (location.hash === this.written || !this.state.info) return;
     const place = readPlace(location.hash);
     const { trace, info } = this.state;
-    if (info.canTranslate && place.text !== '' && (place.text !== this.state.text || (place.direction !== '' && place.direction !== this.state.direction))) {
+    if (
+      info.canTranslate &&
+      place.text !== '' &&
+      (place.text !== this.state.text || (place.direction !== '' && place.direction !== this.state.direction))
+    ) {
       void this.ask(place.text, place.direction || this.state.direction, place);
     } else if (trace) {
       this.set({ ...this.fit(trace, place), focus: null, pinned: false });
@@ -240,11 +265,19 @@ export class App {
   }
 
   // Moves in the trace, and stays inside it.
-  go(patch: { section?: number; layer?: Layer; head?: number; view?: Place['view']; step?: number; heads?: number[] }): void {
+  go(patch: {
+    section?: number;
+    layer?: Layer;
+    head?: number;
+    view?: Place['view'];
+    step?: number;
+    heads?: number[];
+  }): void {
     const { trace } = this.state;
     if (!trace) return;
     const next = { ...this.state, ...patch };
-    if (patch.head !== undefined && !patch.heads && next.heads.length > 0 && !next.heads.includes(patch.head)) next.heads = [];
+    if (patch.head !== undefined && !patch.heads && next.heads.length > 0 && !next.heads.includes(patch.head))
+      next.heads = [];
     if (patch.section !== undefined && patch.section !== this.state.section) next.heads = [];
     const fitted = this.fit(trace, next);
     // What was said about one head does not follow to the next.
@@ -257,7 +290,11 @@ export class App {
 
   moveHead(by: number): void {
     const section = this.section;
-    if (section) this.go({ layer: this.state.layer === 'rollout' ? 0 : this.state.layer, head: (this.state.head + by + section.heads) % section.heads });
+    if (section)
+      this.go({
+        layer: this.state.layer === 'rollout' ? 0 : this.state.layer,
+        head: (this.state.head + by + section.heads) % section.heads,
+      });
   }
 
   moveLayer(by: number): void {

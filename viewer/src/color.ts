@@ -11,8 +11,20 @@ export const CURVES: readonly Curve[] = ['stretch', 'root', 'linear'];
 
 export type Rgb = readonly [number, number, number];
 
-const INK_LIGHT: readonly Rgb[] = [[243, 241, 235], [196, 213, 220], [118, 168, 190], [44, 108, 148], [13, 40, 76]];
-const INK_DARK: readonly Rgb[] = [[30, 34, 41], [34, 68, 96], [47, 118, 148], [132, 186, 186], [250, 240, 205]];
+const INK_LIGHT: readonly Rgb[] = [
+  [243, 241, 235],
+  [196, 213, 220],
+  [118, 168, 190],
+  [44, 108, 148],
+  [13, 40, 76],
+];
+const INK_DARK: readonly Rgb[] = [
+  [30, 34, 41],
+  [34, 68, 96],
+  [47, 118, 148],
+  [132, 186, 186],
+  [250, 240, 205],
+];
 
 function between(stops: readonly Rgb[], t: number): Rgb {
   const at = Math.min(Math.max(t, 0), 1) * (stops.length - 1);

@@ -62,7 +62,14 @@ export function heatImage(heat: Heat): HTMLCanvasElement {
 
 // For cells smaller than a pixel: each pixel shows the largest weight in it, so
 // that a single strong cell is never lost. The part is given in cells.
-export function pooledCodes(block: Block, x0: number, y0: number, cell: number, width: number, height: number): Uint16Array {
+export function pooledCodes(
+  block: Block,
+  x0: number,
+  y0: number,
+  cell: number,
+  width: number,
+  height: number,
+): Uint16Array {
   const { rows, columns, codes } = block;
   const pooled = new Uint16Array(width * height);
   const target = new Int32Array(columns).fill(-1);
@@ -93,7 +100,10 @@ function pooledImage(heat: Heat, layout: HeatLayout, ratio: number): HTMLCanvasE
   for (let y = 0; y < height; ++y) {
     const q = Math.floor(layout.y0 + (y + 0.999) / cell);
     if (Math.floor(layout.y0 + y / cell) >= heat.shown) break;
-    const end = Math.min(width, Math.ceil((visibleKeys(heat, rows, columns, Math.min(q, rows - 1)) - layout.x0) * cell));
+    const end = Math.min(
+      width,
+      Math.ceil((visibleKeys(heat, rows, columns, Math.min(q, rows - 1)) - layout.x0) * cell),
+    );
     for (let x = 0; x < end; ++x) pixels[y * width + x] = heat.table[pooled[y * width + x]];
   }
   return toCanvas(pixels, width, height);
@@ -162,14 +172,24 @@ function paintCells(pen: Pen, heat: Heat, layout: HeatLayout): void {
       if (cell >= 28 && weight >= 0.005 && x1 === x && y1 === y) {
         const fill = luminance(color) > 0.28 ? '#10202e' : '#f5f7f7';
         pen.text(x + (cell - gap) / 2, y + (cell - gap) / 2, String(Math.round(weight * 100)), {
-          fill, size: 11, align: 'center', opacity: 0.85,
+          fill,
+          size: 11,
+          align: 'center',
+          opacity: 0.85,
         });
       }
     }
   }
 }
 
-export function paintHeat(pen: Pen, heat: Heat, layout: HeatLayout, theme: Theme, image: () => HTMLCanvasElement, ratio: number): void {
+export function paintHeat(
+  pen: Pen,
+  heat: Heat,
+  layout: HeatLayout,
+  theme: Theme,
+  image: () => HTMLCanvasElement,
+  ratio: number,
+): void {
   const { left, top, cell, plotWidth, plotHeight } = layout;
   paintLabels(pen, heat, layout, theme);
   if (cell >= 6 && (plotWidth / cell) * (plotHeight / cell) <= MOST_SEPARATE_CELLS) {
@@ -183,7 +203,14 @@ export function paintHeat(pen: Pen, heat: Heat, layout: HeatLayout, theme: Theme
 }
 
 // What pointing at a cell adds: its row and column, and both names.
-export function paintFocus(pen: Pen, heat: Heat, layout: HeatLayout, theme: Theme, at: { q: number; k: number }, measure: (text: string, size: number) => number): void {
+export function paintFocus(
+  pen: Pen,
+  heat: Heat,
+  layout: HeatLayout,
+  theme: Theme,
+  at: { q: number; k: number },
+  measure: (text: string, size: number) => number,
+): void {
   const { left, top, cell, plotWidth, plotHeight } = layout;
   const x = left + (at.k - layout.x0) * cell;
   const y = top + (at.q - layout.y0) * cell;
@@ -212,7 +239,12 @@ export function paintFocus(pen: Pen, heat: Heat, layout: HeatLayout, theme: Them
   }
   if (rowSeen && columnSeen && cell >= 5) {
     const c = Math.max(cell - (cell >= 14 ? 1.5 : 0), 3);
-    for (const [x1, y1, x2, y2] of [[x, y, x + c, y], [x + c, y, x + c, y + c], [x + c, y + c, x, y + c], [x, y + c, x, y]]) {
+    for (const [x1, y1, x2, y2] of [
+      [x, y, x + c, y],
+      [x + c, y, x + c, y + c],
+      [x + c, y + c, x, y + c],
+      [x, y + c, x, y],
+    ]) {
       pen.line(x1, y1, x2, y2, theme.accent, 2);
     }
   }

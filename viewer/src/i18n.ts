@@ -13,7 +13,8 @@ const en = {
   loading: 'Loading …',
   translation: 'Translation',
   tryOne: 'Or try one of these',
-  welcome: 'Write a sentence. You will see its translation, and where each attention head of the model looked while making it.',
+  welcome:
+    'Write a sentence. You will see its translation, and where each attention head of the model looked while making it.',
   nothing: 'There is nothing to show yet.',
   language: '中文',
   languageLabel: '切换到中文',
@@ -38,7 +39,8 @@ const en = {
   placeOf: '{section} · layer {layer} · head {head}',
   rolloutOf: '{section} · rollout over layers',
   rollout: 'Rollout',
-  rolloutHint: 'All layers multiplied up: how much of each input token could have reached each position. A sketch, not a proof.',
+  rolloutHint:
+    'All layers multiplied up: how much of each input token could have reached each position. A sketch, not a proof.',
   previousLayer: 'Previous layer',
   nextLayer: 'Next layer',
   previousHead: 'Previous head',
@@ -122,7 +124,8 @@ const en = {
   keyHelp: 'this help',
   keyEscape: 'close, let go of a chosen token',
   howToRead: 'How to read it',
-  readGrid: 'A row is a token that asks (query), a column one that is read (key). The stronger the colour, the more weight. The weights of a row add up to 1.',
+  readGrid:
+    'A row is a token that asks (query), a column one that is read (key). The stronger the colour, the more weight. The weights of a row add up to 1.',
   readWarning: 'A large weight says where a head looked, not why the model answered as it did.',
   busyTitle: 'Just a moment',
   errorTitle: 'That did not work',

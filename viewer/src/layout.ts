@@ -79,8 +79,15 @@ export function zoomAt(layout: HeatLayout, zoom: Zoom, factor: number, x: number
   return { factor: next, x0: column - px / (fit * next), y0: row - py / (fit * next) };
 }
 
-export function cellAt(layout: HeatLayout, rows: number, columns: number, x: number, y: number): { q: number; k: number } | null {
-  if (x < layout.left || y < layout.top || x >= layout.left + layout.plotWidth || y >= layout.top + layout.plotHeight) return null;
+export function cellAt(
+  layout: HeatLayout,
+  rows: number,
+  columns: number,
+  x: number,
+  y: number,
+): { q: number; k: number } | null {
+  if (x < layout.left || y < layout.top || x >= layout.left + layout.plotWidth || y >= layout.top + layout.plotHeight)
+    return null;
   const k = Math.floor(layout.x0 + (x - layout.left) / layout.cell);
   const q = Math.floor(layout.y0 + (y - layout.top) / layout.cell);
   return q < rows && k < columns ? { q, k } : null;
@@ -95,7 +102,13 @@ export interface LinesLayout {
   height: number;
 }
 
-export function layoutLines(rows: number, columns: number, width: number, queryLabel: number, keyLabel: number): LinesLayout {
+export function layoutLines(
+  rows: number,
+  columns: number,
+  width: number,
+  queryLabel: number,
+  keyLabel: number,
+): LinesLayout {
   const longest = Math.max(rows, columns);
   const row = longest <= 24 ? 30 : longest <= 60 ? 25 : 22;
   const room = width * 0.36;

@@ -63,7 +63,14 @@ export interface LinesPicture {
   curve: Curve;
 }
 
-export function paintLines(pen: Pen, picture: LinesPicture, layout: LinesLayout, theme: Theme, scroll: number, height: number): void {
+export function paintLines(
+  pen: Pen,
+  picture: LinesPicture,
+  layout: LinesLayout,
+  theme: Theme,
+  scroll: number,
+  height: number,
+): void {
   const { leftX, rightX, row } = layout;
   const left = (q: number) => layout.leftOffset + (q + 0.5) * row - scroll;
   const right = (k: number) => layout.rightOffset + (k + 0.5) * row - scroll;
@@ -89,8 +96,13 @@ export function paintLines(pen: Pen, picture: LinesPicture, layout: LinesLayout,
 }
 
 function paintSide(
-  pen: Pen, picture: LinesPicture, layout: LinesLayout, theme: Theme, height: number,
-  side: 'query' | 'key', place: (i: number) => number,
+  pen: Pen,
+  picture: LinesPicture,
+  layout: LinesLayout,
+  theme: Theme,
+  height: number,
+  side: 'query' | 'key',
+  place: (i: number) => number,
 ): void {
   const tokens = side === 'query' ? picture.queries : picture.keys;
   const focus = picture.focus;
@@ -117,10 +129,17 @@ function paintSide(
       });
     }
     const quiet = (side === 'query' && i >= picture.shown) || (focus && !chosen && focus.side === side);
-    const opacity = quiet ? 0.35 : focus && focus.side !== side ? 0.35 + 0.65 * Math.min(1, Math.sqrt(strength) * 1.3) : 1;
+    const opacity = quiet
+      ? 0.35
+      : focus && focus.side !== side
+        ? 0.35 + 0.65 * Math.min(1, Math.sqrt(strength) * 1.3)
+        : 1;
     pen.text(side === 'query' ? x - 2 : x + 2, y, shorten(tokens[i], longest), {
       fill: chosen ? theme.accent : isSpecial(tokens[i]) ? theme.soft : theme.ink,
-      size, align, bold: chosen, opacity,
+      size,
+      align,
+      bold: chosen,
+      opacity,
     });
   }
 }

@@ -34,7 +34,14 @@ class Page {
   });
   private readonly title = h('h2', { class: 'figure-title', id: 'figure' });
   private readonly stage = h('div', { class: 'stage' });
-  private readonly figure = h('section', { class: 'figure', 'aria-labelledby': 'figure' }, this.title, this.stage, this.readout.element, this.legend.element);
+  private readonly figure = h(
+    'section',
+    { class: 'figure', 'aria-labelledby': 'figure' },
+    this.title,
+    this.stage,
+    this.readout.element,
+    this.legend.element,
+  );
   private readonly work = h('div', { class: 'work' }, this.figure, this.statistics.element);
   private readonly tagline = h('span', { class: 'tagline' });
   private readonly model = h('p', { class: 'model' });
@@ -50,9 +57,16 @@ class Page {
     this.themeButton.addEventListener('click', () => this.switchTheme());
     this.helpButton.addEventListener('click', () => this.help.toggle());
     document.body.append(
-      h('header', {}, h('h1', {}, 'regard', this.tagline), h('div', { class: 'row' }, this.languageButton, this.themeButton, this.helpButton)),
+      h(
+        'header',
+        {},
+        h('h1', {}, 'regard', this.tagline),
+        h('div', { class: 'row' }, this.languageButton, this.themeButton, this.helpButton),
+      ),
       h('main', {}, this.model, this.composer.element, this.steps.element, this.toolbar.element, this.work),
-      this.help.element, this.toast);
+      this.help.element,
+      this.toast,
+    );
     document.addEventListener('keydown', (event) => this.key(event));
     app.listen((changed) => this.update(changed));
     this.update(new Set(Object.keys(app.state)) as Changed);
@@ -85,7 +99,7 @@ class Page {
     this.title.hidden = state.view === 'grid';
     const switched = this.stage.firstChild !== this.view.element;
     if (switched) this.stage.replaceChildren(this.view.element);
-    this.view.update(switched ? new Set([...changed, 'view']) as Changed : changed);
+    this.view.update(switched ? (new Set([...changed, 'view']) as Changed) : changed);
     this.readout.update(changed);
     this.legend.update(changed);
     // The picture first: a table of many heads takes longer than they do.
@@ -180,7 +194,12 @@ class Page {
       if (event.key === 'Escape') target.blur();
       return;
     }
-    const arrow = ({ ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] } as Record<string, [number, number]>)[event.key];
+    const arrow = (
+      { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] } as Record<
+        string,
+        [number, number]
+      >
+    )[event.key];
     if (arrow && target instanceof HTMLInputElement) return; // the slider's own
     if (arrow ? this.arrow(arrow[0], arrow[1], event.shiftKey) : this.letter(event.key)) event.preventDefault();
   }

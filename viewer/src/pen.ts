@@ -19,7 +19,17 @@ export interface Pen {
   curve(x1: number, y1: number, x2: number, y2: number, stroke: string, width: number, opacity: number): void;
   // The text's middle stands on y.
   text(x: number, y: number, text: string, style: TextStyle): void;
-  image(image: HTMLCanvasElement, sx: number, sy: number, sw: number, sh: number, x: number, y: number, w: number, height: number): void;
+  image(
+    image: HTMLCanvasElement,
+    sx: number,
+    sy: number,
+    sw: number,
+    sh: number,
+    x: number,
+    y: number,
+    w: number,
+    height: number,
+  ): void;
 }
 
 export class CanvasPen implements Pen {
@@ -78,7 +88,17 @@ export class CanvasPen implements Pen {
     c.restore();
   }
 
-  image(image: HTMLCanvasElement, sx: number, sy: number, sw: number, sh: number, x: number, y: number, w: number, height: number): void {
+  image(
+    image: HTMLCanvasElement,
+    sx: number,
+    sy: number,
+    sw: number,
+    sh: number,
+    x: number,
+    y: number,
+    w: number,
+    height: number,
+  ): void {
     this.context.imageSmoothingEnabled = false;
     this.context.drawImage(image, sx, sy, sw, sh, x, y, w, height);
   }
@@ -90,11 +110,16 @@ const n = (value: number): string => String(Math.round(value * 100) / 100);
 
 export class SvgPen implements Pen {
   private readonly parts: string[] = [];
-  constructor(private readonly width: number, private readonly height: number) {}
+  constructor(
+    private readonly width: number,
+    private readonly height: number,
+  ) {}
 
   rect(x: number, y: number, w: number, height: number, fill: string, opacity = 1, radius = 0): void {
     const more = (opacity < 1 ? ` fill-opacity="${n(opacity)}"` : '') + (radius > 0 ? ` rx="${n(radius)}"` : '');
-    this.parts.push(`<rect x="${n(x)}" y="${n(y)}" width="${n(w)}" height="${n(height)}" fill="${escape(fill)}"${more}/>`);
+    this.parts.push(
+      `<rect x="${n(x)}" y="${n(y)}" width="${n(w)}" height="${n(height)}" fill="${escape(fill)}"${more}/>`,
+    );
   }
 
   line(x1: number, y1: number, x2: number, y2: number, stroke: string, width: number, opacity = 1): void {
@@ -103,7 +128,12 @@ export class SvgPen implements Pen {
 
   curve(x1: number, y1: number, x2: number, y2: number, stroke: string, width: number, opacity: number): void {
     const bend = (x2 - x1) * 0.45;
-    this.path(`M${n(x1)} ${n(y1)}C${n(x1 + bend)} ${n(y1)} ${n(x2 - bend)} ${n(y2)} ${n(x2)} ${n(y2)}`, stroke, width, opacity);
+    this.path(
+      `M${n(x1)} ${n(y1)}C${n(x1 + bend)} ${n(y1)} ${n(x2 - bend)} ${n(y2)} ${n(x2)} ${n(y2)}`,
+      stroke,
+      width,
+      opacity,
+    );
   }
 
   private path(d: string, stroke: string, width: number, opacity: number): void {
@@ -114,13 +144,25 @@ export class SvgPen implements Pen {
   text(x: number, y: number, text: string, style: TextStyle): void {
     const anchor = { left: 'start', center: 'middle', right: 'end' }[style.align ?? 'left'];
     const turn = style.rotate ? ` transform="rotate(${n(style.rotate)} ${n(x)} ${n(y)})"` : '';
-    const more = (style.bold ? ' font-weight="600"' : '') + (style.opacity !== undefined && style.opacity < 1 ? ` fill-opacity="${n(style.opacity)}"` : '');
+    const more =
+      (style.bold ? ' font-weight="600"' : '') +
+      (style.opacity !== undefined && style.opacity < 1 ? ` fill-opacity="${n(style.opacity)}"` : '');
     this.parts.push(
       `<text x="${n(x)}" y="${n(y)}" dy="0.35em" font-size="${n(style.size)}" text-anchor="${anchor}" fill="${escape(style.fill)}"${more}${turn}>${escape(text)}</text>`,
     );
   }
 
-  image(image: HTMLCanvasElement, sx: number, sy: number, sw: number, sh: number, x: number, y: number, w: number, height: number): void {
+  image(
+    image: HTMLCanvasElement,
+    sx: number,
+    sy: number,
+    sw: number,
+    sh: number,
+    x: number,
+    y: number,
+    w: number,
+    height: number,
+  ): void {
     const cut = document.createElement('canvas');
     cut.width = Math.max(1, Math.round(sw));
     cut.height = Math.max(1, Math.round(sh));

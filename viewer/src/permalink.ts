@@ -16,7 +16,16 @@ export interface Place {
   step: number; // from 1; 0 means all
 }
 
-export const START: Place = { text: '', direction: '', section: 0, layer: 0, head: 0, heads: [], view: 'grid', step: 0 };
+export const START: Place = {
+  text: '',
+  direction: '',
+  section: 0,
+  layer: 0,
+  head: 0,
+  heads: [],
+  view: 'grid',
+  step: 0,
+};
 
 export function writePlace(place: Place): string {
   const parts: [string, string][] = [];
@@ -46,7 +55,10 @@ export function readPlace(hash: string): Place {
     }
   }
   const view = found.get('view') as ViewName;
-  const heads = (found.get('heads') ?? '').split(',').filter((one) => /^\d{1,6}$/.test(one)).map(Number);
+  const heads = (found.get('heads') ?? '')
+    .split(',')
+    .filter((one) => /^\d{1,6}$/.test(one))
+    .map(Number);
   return {
     text: found.get('text') ?? '',
     direction: found.get('direction') ?? '',
@@ -60,7 +72,11 @@ export function readPlace(hash: string): Place {
 }
 
 // The same place in a trace that may be smaller than the one it was written for.
-export function fitPlace(place: Place, sections: readonly { layers: number; heads: number; rollout: boolean }[], steps: number): Place {
+export function fitPlace(
+  place: Place,
+  sections: readonly { layers: number; heads: number; rollout: boolean }[],
+  steps: number,
+): Place {
   const section = Math.min(place.section, sections.length - 1);
   const { layers, heads, rollout } = sections[section];
   const layer = place.layer === 'rollout' ? (rollout ? 'rollout' : 0) : Math.min(place.layer, layers - 1);

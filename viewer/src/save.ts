@@ -66,19 +66,32 @@ export function toJson(app: App, block: Block): string {
     for (let k = 0; k < block.columns; ++k) row.push(Number(weightOf(block.codes[q * block.columns + k]).toFixed(6)));
     weights.push(row);
   }
-  return JSON.stringify({
-    format: 'regard-head', version: 1, model: trace!.model, source: trace!.source, target: trace!.target,
-    section: section.name, section_index: index, layer, head: layer === 'rollout' ? null : head,
-    statistics: layer === 'rollout' ? null : section.statistics[layer][head],
-    queries: queriesOf(trace!, section), keys: keysOf(trace!, section), weights,
-  }) + '\n';
+  return (
+    JSON.stringify({
+      format: 'regard-head',
+      version: 1,
+      model: trace!.model,
+      source: trace!.source,
+      target: trace!.target,
+      section: section.name,
+      section_index: index,
+      layer,
+      head: layer === 'rollout' ? null : head,
+      statistics: layer === 'rollout' ? null : section.statistics[layer][head],
+      queries: queriesOf(trace!, section),
+      keys: keysOf(trace!, section),
+      weights,
+    }) + '\n'
+  );
 }
 
 export function fileName(app: App, ending: string): string {
   const { view, layer, head } = app.state;
   const name = app.section?.name.replace(/[^\w-]+/g, '_') || 'section';
   if (view === 'grid' && ending !== 'json') return `regard-heads.${ending}`;
-  return layer === 'rollout' ? `regard-${name}-rollout.${ending}` : `regard-${name}-layer${layer + 1}-head${head + 1}.${ending}`;
+  return layer === 'rollout'
+    ? `regard-${name}-rollout.${ending}`
+    : `regard-${name}-layer${layer + 1}-head${head + 1}.${ending}`;
 }
 
 export function download(name: string, content: Blob): void {

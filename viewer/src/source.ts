@@ -19,7 +19,11 @@ export interface Source {
 }
 
 export class SourceError extends Error {
-  constructor(readonly code: string, message: string, readonly limit?: number) {
+  constructor(
+    readonly code: string,
+    message: string,
+    readonly limit?: number,
+  ) {
     super(message);
   }
 }
@@ -70,7 +74,10 @@ function toBlock(trace: Trace, section: number, bytes: Uint8Array): Block {
 // The trace is in the page: nothing is ever asked for.
 export class PageSource implements Source {
   readonly offline = true;
-  constructor(private readonly header: string, private readonly find: (id: string) => string | null) {}
+  constructor(
+    private readonly header: string,
+    private readonly find: (id: string) => string | null,
+  ) {}
 
   async info(): Promise<Info> {
     const trace = parseTrace(JSON.parse(this.header));

@@ -32,7 +32,9 @@ export function hasColumn(section: Section, column: Column): boolean {
 }
 
 export function questionsFor(section: Section): Question[] {
-  return (Object.keys(QUESTIONS) as Question[]).filter((question) => hasColumn(section, QUESTIONS[question].column as Column));
+  return (Object.keys(QUESTIONS) as Question[]).filter((question) =>
+    hasColumn(section, QUESTIONS[question].column as Column),
+  );
 }
 
 export function valueOf(section: Section, place: HeadPlace, column: Column): number | null {

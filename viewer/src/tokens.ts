@@ -24,7 +24,8 @@ export function showTokens(tokens: readonly string[]): string[] {
     if (token === '') return '∅';
     if (isSpecial(token)) return token;
     const goesOn = i > 0 && tokens[i - 1].endsWith('@@') && tokens[i - 1] !== '@@';
-    if (goesOn || (token.endsWith('@@') && token.length > 2)) return (goesOn ? '·' : '') + visible(token.replace(/(.)@@$/, '$1'));
+    if (goesOn || (token.endsWith('@@') && token.length > 2))
+      return (goesOn ? '·' : '') + visible(token.replace(/(.)@@$/, '$1'));
     if (token.startsWith('##') && token.length > 2) return '·' + visible(token.slice(2));
     if (SPACE.test(token)) return token.length === 1 ? '␣' : visible(token.slice(1));
     const text = visible(token);

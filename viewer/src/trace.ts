@@ -146,7 +146,9 @@ export function parseTrace(value: unknown): Trace {
     const axis = object(entry, `axes[${i}]`);
     return { name: text(axis.name), tokens: list(axis.tokens, `axes[${i}].tokens`).map(text) };
   });
-  const sections = list(json.sections, 'sections').map((entry, i) => parseSection(entry, `sections[${i}]`, axes.length));
+  const sections = list(json.sections, 'sections').map((entry, i) =>
+    parseSection(entry, `sections[${i}]`, axes.length),
+  );
   if (sections.length === 0) fail('sections must not be empty');
   const model = object(json.model ?? {}, 'model');
   return {

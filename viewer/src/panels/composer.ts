@@ -6,16 +6,30 @@ import { h } from '../dom';
 import { isKey, type Key } from '../i18n';
 
 const EXAMPLES: Readonly<Record<string, readonly string[]>> = {
-  en: ['The cat sat on the mat because it was tired.', 'I have never seen the sea.', 'She gave the book to her sister.'],
+  en: [
+    'The cat sat on the mat because it was tired.',
+    'I have never seen the sea.',
+    'She gave the book to her sister.',
+  ],
   zh: ['我喜欢在下雨天读书。', '他昨天没有来学校。', '你能告诉我车站在哪里吗？'],
   de: ['Ein Hund läuft durch den Schnee.', 'Zwei Kinder spielen im Park.'],
 };
 // Asking again would bring the same answer.
 const HOPELESS = ['empty', 'too_long', 'too_large', 'direction', 'bad_request', 'no_model', 'missing_block', 'trace'];
-const NAMES: Readonly<Record<string, string>> = { en: 'English', zh: '中文', de: 'Deutsch', fr: 'Français', es: 'Español', ja: '日本語' };
+const NAMES: Readonly<Record<string, string>> = {
+  en: 'English',
+  zh: '中文',
+  de: 'Deutsch',
+  fr: 'Français',
+  es: 'Español',
+  ja: '日本語',
+};
 
 function directionName(direction: string): string {
-  return direction.split('-').map((part) => NAMES[part] ?? part).join(' → ');
+  return direction
+    .split('-')
+    .map((part) => NAMES[part] ?? part)
+    .join(' → ');
 }
 
 export class Composer {
@@ -24,7 +38,13 @@ export class Composer {
   private readonly only = h('span', { class: 'label' });
   private readonly send = h('button', { type: 'submit', class: 'primary' });
   private readonly label = h('label', { for: 'sentence', class: 'unseen' });
-  private readonly form = h('form', { class: 'composer' }, this.label, this.input, h('div', { class: 'row' }, this.directions, this.only, this.send));
+  private readonly form = h(
+    'form',
+    { class: 'composer' },
+    this.label,
+    this.input,
+    h('div', { class: 'row' }, this.directions, this.only, this.send),
+  );
   private readonly output = h('p', { class: 'translation', 'aria-live': 'polite' });
   private readonly given = h('p', { class: 'given' });
   private readonly welcome = h('div', { class: 'welcome' });
@@ -100,8 +120,15 @@ export class Composer {
     this.directions.hidden = known.length < 2;
     this.only.hidden = known.length !== 1;
     this.only.textContent = known.length === 1 ? directionName(known[0]) : '';
-    this.directions.replaceChildren(...known.map((one) =>
-      h('button', { type: 'button', 'aria-pressed': String(one === direction), click: () => app.set({ direction: one }) }, directionName(one))));
+    this.directions.replaceChildren(
+      ...known.map((one) =>
+        h(
+          'button',
+          { type: 'button', 'aria-pressed': String(one === direction), click: () => app.set({ direction: one }) },
+          directionName(one),
+        ),
+      ),
+    );
   }
 
   private showWelcome(): void {
@@ -117,7 +144,18 @@ export class Composer {
     this.welcome.replaceChildren(
       h('p', {}, app.t('welcome')),
       h('p', { class: 'label' }, app.t('tryOne')),
-      h('ul', {}, ...examples.map((text) => h('li', {}, h('button', { type: 'button', class: 'quiet', click: () => void app.ask(text, direction) }, text)))));
+      h(
+        'ul',
+        {},
+        ...examples.map((text) =>
+          h(
+            'li',
+            {},
+            h('button', { type: 'button', class: 'quiet', click: () => void app.ask(text, direction) }, text),
+          ),
+        ),
+      ),
+    );
   }
 
   private showError(): void {
@@ -128,7 +166,8 @@ export class Composer {
     let key: Key = 'error_other';
     const wanted = `error_${error.code}`;
     if (isKey(wanted)) key = wanted;
-    if (error.code === 'too_long' && error.limit !== undefined) key = error.limit === info?.characters ? 'error_too_long_characters' : 'error_too_long_tokens';
+    if (error.code === 'too_long' && error.limit !== undefined)
+      key = error.limit === info?.characters ? 'error_too_long_characters' : 'error_too_long_tokens';
     const again = () => {
       const { trace } = app.state;
       if (!info) void app.start();
@@ -136,9 +175,19 @@ export class Composer {
       else void app.ask(text, direction);
     };
     this.notice.replaceChildren(
-      h('div', {}, h('strong', {}, app.t('errorTitle')), h('p', {}, app.t(key, { limit: error.limit ?? 0 })), error.message !== '' && h('p', { class: 'detail', lang: 'en' }, error.message)),
-      h('div', { class: 'row' },
+      h(
+        'div',
+        {},
+        h('strong', {}, app.t('errorTitle')),
+        h('p', {}, app.t(key, { limit: error.limit ?? 0 })),
+        error.message !== '' && h('p', { class: 'detail', lang: 'en' }, error.message),
+      ),
+      h(
+        'div',
+        { class: 'row' },
         !HOPELESS.includes(error.code) && h('button', { type: 'button', click: again }, app.t('retry')),
-        h('button', { type: 'button', class: 'quiet', click: () => app.set({ error: null }) }, app.t('close'))));
+        h('button', { type: 'button', class: 'quiet', click: () => app.set({ error: null }) }, app.t('close')),
+      ),
+    );
   }
 }

@@ -34,13 +34,28 @@ export class Help {
     }
     const { app } = this;
     this.element.replaceChildren(
-      h('div', { class: 'inside' },
+      h(
+        'div',
+        { class: 'inside' },
         h('h2', { id: 'help-title' }, app.t('howToRead')),
         h('p', {}, app.t('readGrid')),
         h('p', {}, app.t('readWarning')),
         h('p', {}, h('b', {}, app.t('rollout')), ' ', app.t('rolloutHint')),
-        h('dl', {}, ...KEYS.flatMap(([keys, text]) => [h('dt', {}, ...keys.map((key) => h('kbd', {}, key))), h('dd', {}, app.t(text))])),
-        h('div', { class: 'row' }, h('button', { type: 'button', class: 'primary', click: () => this.element.close() }, app.t('close')))));
+        h(
+          'dl',
+          {},
+          ...KEYS.flatMap(([keys, text]) => [
+            h('dt', {}, ...keys.map((key) => h('kbd', {}, key))),
+            h('dd', {}, app.t(text)),
+          ]),
+        ),
+        h(
+          'div',
+          { class: 'row' },
+          h('button', { type: 'button', class: 'primary', click: () => this.element.close() }, app.t('close')),
+        ),
+      ),
+    );
     this.element.showModal();
   }
 }

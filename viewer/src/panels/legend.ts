@@ -14,8 +14,13 @@ export class Legend {
   private readonly curveLabel = h('label', { for: 'curve' });
   private readonly colors = h('div', { class: 'scale' }, this.bar, this.ticks);
   private readonly paletteField = h('div', { class: 'field' }, this.paletteLabel, this.palette);
-  readonly element = h('div', { class: 'legend' }, this.colors, this.paletteField,
-    h('div', { class: 'field' }, this.curveLabel, this.curve));
+  readonly element = h(
+    'div',
+    { class: 'legend' },
+    this.colors,
+    this.paletteField,
+    h('div', { class: 'field' }, this.curveLabel, this.curve),
+  );
 
   constructor(private readonly app: App) {
     this.palette.addEventListener('change', () => app.set({ palette: this.palette.value as PaletteName }));
@@ -54,7 +59,9 @@ export class Legend {
       context.fillRect(x, 0, 1, 1);
     }
     const places = [0, 0.25, 0.5, 0.75, 1];
-    this.ticks.replaceChildren(...places.map((t) => h('span', {}, percent(weightAt(t, curve, max)).replace(/\.0+ %/, ' %'))));
+    this.ticks.replaceChildren(
+      ...places.map((t) => h('span', {}, percent(weightAt(t, curve, max)).replace(/\.0+ %/, ' %'))),
+    );
     this.bar.setAttribute('aria-label', app.t('legend', { low: percent(0), high: percent(weightAt(1, curve, max)) }));
   }
 }

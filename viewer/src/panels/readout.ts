@@ -53,8 +53,13 @@ export class Readout {
       const { block } = heads[0];
       const weight = q < shown ? percent(weightOf(block.codes[q * block.columns + k])) : '–';
       this.sentence.replaceChildren(
-        h('b', {}, query(q)), ' → ', h('b', {}, key(k)), '  ', h('span', { class: 'weight' }, weight),
-        h('span', { class: 'note' }, `${app.t('query')} ${q + 1} · ${app.t('key')} ${k + 1}`));
+        h('b', {}, query(q)),
+        ' → ',
+        h('b', {}, key(k)),
+        '  ',
+        h('span', { class: 'weight' }, weight),
+        h('span', { class: 'note' }, `${app.t('query')} ${q + 1} · ${app.t('key')} ${k + 1}`),
+      );
     } else if (q !== null) {
       this.say(app.t('strongest', { query: query(q) }));
     } else if (k !== null) {
@@ -68,7 +73,8 @@ export class Readout {
       return strongestLines(block, shown, STRONGEST).map((line) => ({ ...line, head }));
     });
     lines.sort((a, b) => b.code - a.code);
-    const label = (line: Line) => (q !== null ? key(line.k) : k !== null ? query(line.q) : `${query(line.q)} → ${key(line.k)}`);
+    const label = (line: Line) =>
+      q !== null ? key(line.k) : k !== null ? query(line.q) : `${query(line.q)} → ${key(line.k)}`;
     this.list.replaceChildren(...lines.slice(0, STRONGEST).map((line) => this.entry(line, label(line))));
   }
 
@@ -77,6 +83,12 @@ export class Readout {
     const bar = h('i', { 'aria-hidden': 'true' });
     bar.style.width = `${Math.max(1, weightOf(line.code) * 100)}%`;
     if (app.state.view === 'lines') bar.style.background = headColor(line.head, app.theme.dark);
-    return h('li', {}, h('span', { class: 'token' }, label), h('span', { class: 'bar' }, bar), h('span', { class: 'weight' }, percent(weightOf(line.code))));
+    return h(
+      'li',
+      {},
+      h('span', { class: 'token' }, label),
+      h('span', { class: 'bar' }, bar),
+      h('span', { class: 'weight' }, percent(weightOf(line.code))),
+    );
   }
 }

@@ -6,8 +6,13 @@ import type { Key } from '../i18n';
 import { COLUMNS, hasColumn, QUESTIONS, questionsFor, rank, valueOf, type Column, type Question } from '../statistics';
 
 const QUESTION_KEYS: Readonly<Record<Question, Key>> = {
-  sharp: 'sharp', diffuse: 'diffuse', near: 'near', far: 'far',
-  first: 'firstQuestion', previous: 'previousQuestion', same: 'sameQuestion',
+  sharp: 'sharp',
+  diffuse: 'diffuse',
+  near: 'near',
+  far: 'far',
+  first: 'firstQuestion',
+  previous: 'previousQuestion',
+  same: 'sameQuestion',
 };
 
 function figure(column: Column, value: number | null): string {
@@ -23,7 +28,13 @@ export class StatisticsPanel {
   private readonly headings = h('tr');
   private readonly table = h('table', {}, h('thead', {}, this.headings), this.body);
   private readonly box = h('div', { class: 'table' }, this.table);
-  readonly element = h('aside', { class: 'statistics', 'aria-labelledby': 'statistics' }, this.title, this.questions, this.box);
+  readonly element = h(
+    'aside',
+    { class: 'statistics', 'aria-labelledby': 'statistics' },
+    this.title,
+    this.questions,
+    this.box,
+  );
   private rows = new Map<string, HTMLTableRowElement>();
 
   constructor(private readonly app: App) {}
@@ -31,10 +42,11 @@ export class StatisticsPanel {
   update(changed: Changed): void {
     const { app } = this;
     const section = app.section;
-    this.element.hidden = !section || (section.layers * section.heads === 1);
+    this.element.hidden = !section || section.layers * section.heads === 1;
     if (!section) return;
     if (['trace', 'section', 'order', 'language'].some((key) => changed.has(key as never))) this.build();
-    if (['trace', 'section', 'order', 'language', 'layer', 'head'].some((key) => changed.has(key as never))) this.mark(!changed.has('order'));
+    if (['trace', 'section', 'order', 'language', 'layer', 'head'].some((key) => changed.has(key as never)))
+      this.mark(!changed.has('order'));
   }
 
   private build(): void {
@@ -43,35 +55,71 @@ export class StatisticsPanel {
     const { order } = app.state;
     this.title.replaceChildren(app.t('statistics'), h('span', { class: 'note' }, app.sectionName(section)));
     this.questions.setAttribute('aria-label', app.t('findHeads'));
-    this.questions.replaceChildren(...questionsFor(section).map((question) => {
-      const wanted = QUESTIONS[question];
-      const chip = h('button', { type: 'button', class: 'chip plain', click: () => this.ask(question) }, app.t(QUESTION_KEYS[question]));
-      choose(chip, order.column === wanted.column && order.descending === wanted.descending);
-      return chip;
-    }));
+    this.questions.replaceChildren(
+      ...questionsFor(section).map((question) => {
+        const wanted = QUESTIONS[question];
+        const chip = h(
+          'button',
+          { type: 'button', class: 'chip plain', click: () => this.ask(question) },
+          app.t(QUESTION_KEYS[question]),
+        );
+        choose(chip, order.column === wanted.column && order.descending === wanted.descending);
+        return chip;
+      }),
+    );
     const columns = COLUMNS.filter((column) => hasColumn(section, column));
-    this.headings.replaceChildren(...(['head', ...columns] as const).map((column) => {
-      const sorted = order.column === column;
-      const name = column === 'head' ? app.t('columnHead') : app.t(column);
-      const heading = h('th', { scope: 'col', 'aria-sort': sorted ? (order.descending ? 'descending' : 'ascending') : 'none' },
-        h('button', { type: 'button', title: app.t(`${column}Hint`), click: () => this.sort(column) }, name, h('span', { 'aria-hidden': 'true', class: 'arrow' }, sorted ? (order.descending ? '↓' : '↑') : '')));
-      return heading;
-    }));
-    const most = new Map(columns.map((column) => [column, Math.max(1e-9, ...section.statistics.flat().map((one) => one[column] ?? 0))]));
+    this.headings.replaceChildren(
+      ...(['head', ...columns] as const).map((column) => {
+        const sorted = order.column === column;
+        const name = column === 'head' ? app.t('columnHead') : app.t(column);
+        const heading = h(
+          'th',
+          { scope: 'col', 'aria-sort': sorted ? (order.descending ? 'descending' : 'ascending') : 'none' },
+          h(
+            'button',
+            { type: 'button', title: app.t(`${column}Hint`), click: () => this.sort(column) },
+            name,
+            h('span', { 'aria-hidden': 'true', class: 'arrow' }, sorted ? (order.descending ? '↓' : '↑') : ''),
+          ),
+        );
+        return heading;
+      }),
+    );
+    const most = new Map(
+      columns.map((column) => [column, Math.max(1e-9, ...section.statistics.flat().map((one) => one[column] ?? 0))]),
+    );
     this.rows.clear();
-    this.body.replaceChildren(...rank(section, order).map((place) => {
-      const cells = columns.map((column) => {
-        const value = valueOf(section, place, column);
-        const cell = h('td', {}, h('span', {}, figure(column, value)));
-        const full = column === 'entropy' || column === 'distance' ? most.get(column)! : 1;
-        cell.style.setProperty('--share', `${Math.round(((value ?? 0) / full) * 100)}%`);
-        return cell;
-      });
-      const name = h('button', { type: 'button', 'aria-label': app.t('placeOf', { section: app.sectionName(section), layer: place.layer + 1, head: place.head + 1 }) }, `${place.layer + 1}·${place.head + 1}`);
-      const row = h('tr', { click: () => app.go({ layer: place.layer, head: place.head }) }, h('th', { scope: 'row' }, name), ...cells);
-      this.rows.set(`${place.layer}/${place.head}`, row);
-      return row;
-    }));
+    this.body.replaceChildren(
+      ...rank(section, order).map((place) => {
+        const cells = columns.map((column) => {
+          const value = valueOf(section, place, column);
+          const cell = h('td', {}, h('span', {}, figure(column, value)));
+          const full = column === 'entropy' || column === 'distance' ? most.get(column)! : 1;
+          cell.style.setProperty('--share', `${Math.round(((value ?? 0) / full) * 100)}%`);
+          return cell;
+        });
+        const name = h(
+          'button',
+          {
+            type: 'button',
+            'aria-label': app.t('placeOf', {
+              section: app.sectionName(section),
+              layer: place.layer + 1,
+              head: place.head + 1,
+            }),
+          },
+          `${place.layer + 1}·${place.head + 1}`,
+        );
+        const row = h(
+          'tr',
+          { click: () => app.go({ layer: place.layer, head: place.head }) },
+          h('th', { scope: 'row' }, name),
+          ...cells,
+        );
+        this.rows.set(`${place.layer}/${place.head}`, row);
+        return row;
+      }),
+    );
   }
 
   private mark(follow: boolean): void {
@@ -84,7 +132,8 @@ export class StatisticsPanel {
       // Inside its own box only: the page itself must not jump.
       if (chosen && follow) {
         const top = row.offsetTop - this.headings.offsetHeight;
-        if (top < this.box.scrollTop || row.offsetTop + row.offsetHeight > this.box.scrollTop + this.box.clientHeight) this.box.scrollTop = top - this.box.clientHeight / 3;
+        if (top < this.box.scrollTop || row.offsetTop + row.offsetHeight > this.box.scrollTop + this.box.clientHeight)
+          this.box.scrollTop = top - this.box.clientHeight / 3;
       }
     }
     if (!follow) this.box.scrollTop = 0;
@@ -92,7 +141,8 @@ export class StatisticsPanel {
 
   private sort(column: Column | 'head'): void {
     const { order } = this.app.state;
-    const descending = order.column === column ? !order.descending : column !== 'head' && column !== 'entropy' && column !== 'distance';
+    const descending =
+      order.column === column ? !order.descending : column !== 'head' && column !== 'entropy' && column !== 'distance';
     this.app.set({ order: { column, descending } });
   }
 

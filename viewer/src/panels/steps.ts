@@ -13,7 +13,12 @@ export class Steps {
   private readonly where = h('output', { for: 'step' });
   private readonly play = h('button', { type: 'button', class: 'round' });
   private readonly ribbon = h('div', { class: 'ribbon' });
-  readonly element = h('div', { class: 'steps' }, h('div', { class: 'row' }, this.play, this.label, this.slider, this.where), this.ribbon);
+  readonly element = h(
+    'div',
+    { class: 'steps' },
+    h('div', { class: 'row' }, this.play, this.label, this.slider, this.where),
+    this.ribbon,
+  );
   private timer = 0;
 
   constructor(private readonly app: App) {
@@ -43,7 +48,9 @@ export class Steps {
 
   private axis(): number {
     const { trace } = this.app.state;
-    return trace ? trace.axes.findIndex((_, i) => isStepped(trace, i) && trace.sections.some((section) => section.queries === i)) : -1;
+    return trace
+      ? trace.axes.findIndex((_, i) => isStepped(trace, i) && trace.sections.some((section) => section.queries === i))
+      : -1;
   }
 
   update(changed: Changed): void {
@@ -57,8 +64,13 @@ export class Steps {
       this.slider.max = String(trace.steps);
       this.label.textContent = app.t('step');
       const tokens = app.axis(axis);
-      this.ribbon.replaceChildren(...(tokens.length > MOST_TOKENS ? [] : tokens.map((token, i) =>
-        h('button', { type: 'button', tabindex: -1, click: () => app.go({ step: i + 1 }) }, token))));
+      this.ribbon.replaceChildren(
+        ...(tokens.length > MOST_TOKENS
+          ? []
+          : tokens.map((token, i) =>
+              h('button', { type: 'button', tabindex: -1, click: () => app.go({ step: i + 1 }) }, token),
+            )),
+      );
     }
     const now = step === 0 ? trace.steps : step;
     this.slider.value = String(now);

@@ -17,7 +17,11 @@ class Stepper {
   private readonly text = h('span', { class: 'value' });
   readonly element = h('div', { class: 'stepper', role: 'group' }, this.back, this.text, this.on);
 
-  constructor(private readonly app: App, move: (by: number) => void, private readonly labels: [Key, Key]) {
+  constructor(
+    private readonly app: App,
+    move: (by: number) => void,
+    private readonly labels: [Key, Key],
+  ) {
     this.back.addEventListener('click', () => move(-1));
     this.on.addEventListener('click', () => move(1));
   }
@@ -42,12 +46,25 @@ export class Toolbar {
   private readonly save = h('details', { class: 'save' }, this.summary, this.menu);
   readonly element: HTMLElement;
 
-  constructor(private readonly app: App, private readonly actions: Actions) {
+  constructor(
+    private readonly app: App,
+    private readonly actions: Actions,
+  ) {
     this.layer = new Stepper(app, (by) => app.moveLayer(by), ['previousLayer', 'nextLayer']);
     this.head = new Stepper(app, (by) => app.moveHead(by), ['previousHead', 'nextHead']);
     this.rollout.addEventListener('click', () => this.toggleRollout());
-    this.element = h('div', { class: 'toolbar' }, this.views, this.sections, this.layer.element, this.head.element, this.rollout,
-      h('span', { class: 'spring' }), this.zoom, this.save);
+    this.element = h(
+      'div',
+      { class: 'toolbar' },
+      this.views,
+      this.sections,
+      this.layer.element,
+      this.head.element,
+      this.rollout,
+      h('span', { class: 'spring' }),
+      this.zoom,
+      this.save,
+    );
     document.addEventListener('click', (event) => {
       if (this.save.open && !this.save.contains(event.target as Node)) this.save.open = false;
     });
@@ -66,26 +83,52 @@ export class Toolbar {
   private build(): void {
     const { app } = this;
     this.views.setAttribute('aria-label', app.t('view'));
-    this.views.replaceChildren(...VIEWS.map((view, i) => h('button', { type: 'button', 'data-view': view, title: String(i + 1), click: () => app.go({ view }) }, app.t(view))));
+    this.views.replaceChildren(
+      ...VIEWS.map((view, i) =>
+        h(
+          'button',
+          { type: 'button', 'data-view': view, title: String(i + 1), click: () => app.go({ view }) },
+          app.t(view),
+        ),
+      ),
+    );
     this.sections.setAttribute('aria-label', app.t('section'));
     const sections = app.state.trace?.sections ?? [];
     this.sections.hidden = sections.length < 2;
-    this.sections.replaceChildren(...sections.map((section, i) => h('button', { type: 'button', click: () => app.go({ section: i }) }, app.sectionName(section))));
+    this.sections.replaceChildren(
+      ...sections.map((section, i) =>
+        h('button', { type: 'button', click: () => app.go({ section: i }) }, app.sectionName(section)),
+      ),
+    );
     this.rollout.textContent = app.t('rollout');
     this.rollout.title = app.t('rolloutHint');
     this.zoom.setAttribute('aria-label', app.t('zoom'));
-    const zoom = (text: string, label: Key, by: number) => h('button', { type: 'button', 'aria-label': app.t(label), title: app.t(label), click: () => this.actions.zoom(by) }, text);
+    const zoom = (text: string, label: Key, by: number) =>
+      h(
+        'button',
+        { type: 'button', 'aria-label': app.t(label), title: app.t(label), click: () => this.actions.zoom(by) },
+        text,
+      );
     this.zoom.replaceChildren(zoom('−', 'zoomOut', -1), zoom('⤢', 'zoomFit', 0), zoom('+', 'zoomIn', 1));
     this.summary.textContent = app.t('export');
-    const item = (label: Key, act: () => void) => h('button', { type: 'button', click: () => {
-      this.save.open = false;
-      act();
-    } }, app.t(label));
+    const item = (label: Key, act: () => void) =>
+      h(
+        'button',
+        {
+          type: 'button',
+          click: () => {
+            this.save.open = false;
+            act();
+          },
+        },
+        app.t(label),
+      );
     this.menu.replaceChildren(
       item('savePng', () => this.actions.save('png')),
       item('saveSvg', () => this.actions.save('svg')),
       item('saveJson', () => this.actions.save('json')),
-      item('copyLink', () => this.actions.copyLink()));
+      item('copyLink', () => this.actions.copyLink()),
+    );
   }
 
   update(changed: Changed): void {

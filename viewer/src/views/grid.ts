@@ -24,12 +24,17 @@ export class GridView implements View {
   readonly element = h('div', { class: 'grid-view' });
   private thumbnails: Thumbnail[] = [];
 
-  constructor(private readonly app: App, private readonly say: (text: string) => void) {}
+  constructor(
+    private readonly app: App,
+    private readonly say: (text: string) => void,
+  ) {}
 
   update(changed: Changed): void {
     if (changed.has('trace') || changed.has('language') || changed.has('view')) this.build();
-    else if (changed.has('palette') || changed.has('curve') || changed.has('theme') || changed.has('step')) this.paintAll();
-    if (['trace', 'language', 'view', 'section', 'layer', 'head', 'order'].some((key) => changed.has(key as never))) this.mark();
+    else if (changed.has('palette') || changed.has('curve') || changed.has('theme') || changed.has('step'))
+      this.paintAll();
+    if (['trace', 'language', 'view', 'section', 'layer', 'head', 'order'].some((key) => changed.has(key as never)))
+      this.mark();
   }
 
   private build(): void {
@@ -51,17 +56,29 @@ export class GridView implements View {
     const note = `${section.name}Note`;
     const heading = h('h3', { class: 'figure-title' }, app.sectionName(section));
     if (section.rollout) {
-      heading.append(h('button', {
-        type: 'button', class: 'quiet', title: app.t('rolloutHint'),
-        click: () => app.go({ section: index, layer: 'rollout', view: 'head' }),
-      }, app.t('rollout')));
+      heading.append(
+        h(
+          'button',
+          {
+            type: 'button',
+            class: 'quiet',
+            title: app.t('rolloutHint'),
+            click: () => app.go({ section: index, layer: 'rollout', view: 'head' }),
+          },
+          app.t('rollout'),
+        ),
+      );
     }
     const grid = h('div', { class: 'thumbs', role: 'group' });
-    grid.setAttribute('aria-label', app.t('gridLabel', { section: app.sectionName(section), layers: section.layers, heads: section.heads }));
+    grid.setAttribute(
+      'aria-label',
+      app.t('gridLabel', { section: app.sectionName(section), layers: section.layers, heads: section.heads }),
+    );
     grid.style.gridTemplateColumns = `1.6em repeat(${section.heads}, minmax(0, ${section.heads <= 4 ? 132 : section.heads <= 8 ? 104 : 84}px))`;
     grid.style.gap = section.heads > 8 ? '4px' : `${GAP}px`;
     grid.append(h('span', { class: 'corner', 'aria-hidden': 'true' }));
-    for (let head = 0; head < section.heads; ++head) grid.append(h('span', { class: 'tick', 'aria-hidden': 'true' }, String(head + 1)));
+    for (let head = 0; head < section.heads; ++head)
+      grid.append(h('span', { class: 'tick', 'aria-hidden': 'true' }, String(head + 1)));
     for (let layer = 0; layer < section.layers; ++layer) {
       grid.append(h('span', { class: 'tick', 'aria-hidden': 'true' }, String(layer + 1)));
       for (let head = 0; head < section.heads; ++head) grid.append(this.buildThumbnail(section, index, layer, head));
@@ -79,12 +96,18 @@ export class GridView implements View {
     const label = app.t('placeOf', { section: app.sectionName(section), layer: layer + 1, head: head + 1 });
     const { entropy } = section.statistics[layer][head];
     const full = entropy === null ? label : `${label} · ${app.t('entropy')} ${entropy.toFixed(2)}`;
-    const button = h('button', {
-      type: 'button', class: 'thumb', 'aria-label': full,
-      click: () => app.go({ section: index, layer, head, view: 'head' }),
-      pointerenter: () => this.say(full),
-      focus: () => this.say(full),
-    }, canvas);
+    const button = h(
+      'button',
+      {
+        type: 'button',
+        class: 'thumb',
+        'aria-label': full,
+        click: () => app.go({ section: index, layer, head, view: 'head' }),
+        pointerenter: () => this.say(full),
+        focus: () => this.say(full),
+      },
+      canvas,
+    );
     this.thumbnails.push({ section: index, layer, head, button, canvas });
     return button;
   }
@@ -131,7 +154,8 @@ export class GridView implements View {
       if (place >= 0) one.button.dataset.place = String(place + 1);
       else delete one.button.dataset.place;
     }
-    if (!this.thumbnails.some((one) => one.button.tabIndex === 0) && this.thumbnails.length > 0) this.thumbnails[0].button.tabIndex = 0;
+    if (!this.thumbnails.some((one) => one.button.tabIndex === 0) && this.thumbnails.length > 0)
+      this.thumbnails[0].button.tabIndex = 0;
   }
 
   // Keeps the keyboard's focus on the chosen head when arrows move it.
@@ -155,14 +179,28 @@ export class GridView implements View {
         trace.sections.forEach((section, index) => {
           pen.text(24, y + 10, this.app.sectionName(section), { fill: theme.ink, size: 15, bold: true });
           for (let head = 0; head < section.heads; ++head) {
-            pen.text(24 + head * (side + GAP) + side / 2, y + 34, String(head + 1), { fill: theme.soft, size: 11, align: 'center' });
+            pen.text(24 + head * (side + GAP) + side / 2, y + 34, String(head + 1), {
+              fill: theme.soft,
+              size: 11,
+              align: 'center',
+            });
           }
           y += 46;
           for (let layer = 0; layer < section.layers; ++layer) {
             pen.text(18, y + side / 2, String(layer + 1), { fill: theme.soft, size: 11, align: 'right' });
             for (const one of this.thumbnails) {
               if (one.section !== index || one.layer !== layer) continue;
-              pen.image(one.canvas, 0, 0, one.canvas.width, one.canvas.height, 24 + one.head * (side + GAP), y, side, side);
+              pen.image(
+                one.canvas,
+                0,
+                0,
+                one.canvas.width,
+                one.canvas.height,
+                24 + one.head * (side + GAP),
+                y,
+                side,
+                side,
+              );
             }
             y += side + GAP;
           }

@@ -34,7 +34,11 @@ export class HeadView implements View {
     const { app } = this;
     if (!app.state.trace) return;
     if (changed.has('trace') || changed.has('section')) this.zoom = ALL;
-    if (['trace', 'section', 'layer', 'head', 'blocks', 'palette', 'curve', 'theme', 'step', 'view', 'language'].some((key) => changed.has(key as never))) {
+    if (
+      ['trace', 'section', 'layer', 'head', 'blocks', 'palette', 'curve', 'theme', 'step', 'view', 'language'].some(
+        (key) => changed.has(key as never),
+      )
+    ) {
       this.prepare();
       this.draw();
     } else if (changed.has('focus')) {
@@ -55,11 +59,22 @@ export class HeadView implements View {
     const max = largest(codes.codes) / 65535;
     const { dark } = app.theme;
     this.heat = {
-      block: codes, queries, keys, shown: app.rowsShown, causal: section.causal, dark, palette, curve, max,
+      block: codes,
+      queries,
+      keys,
+      shown: app.rowsShown,
+      causal: section.causal,
+      dark,
+      palette,
+      curve,
+      max,
       table: colorTable(65536, palette, dark, curve, max),
     };
     this.labelWidths = [widest(queries, 13, SANS), widest(keys, 13, SANS)];
-    this.overlay.setAttribute('aria-label', app.t('heatLabel', { place: app.placeName(), rows: queries.length, columns: keys.length }));
+    this.overlay.setAttribute(
+      'aria-label',
+      app.t('heatLabel', { place: app.placeName(), rows: queries.length, columns: keys.length }),
+    );
   }
 
   // The thumbnail, enlarged, until the numbers come.
@@ -72,7 +87,8 @@ export class HeadView implements View {
     const from = (layer * section.heads + head) * r * c;
     for (let q = 0; q < rows; ++q) {
       const y = Math.floor((q * r) / rows);
-      for (let k = 0; k < columns; ++k) codes[q * columns + k] = data[from + y * c + Math.floor((k * c) / columns)] * 257;
+      for (let k = 0; k < columns; ++k)
+        codes[q * columns + k] = data[from + y * c + Math.floor((k * c) / columns)] * 257;
     }
     return { rows, columns, codes };
   }
@@ -99,7 +115,14 @@ export class HeadView implements View {
     const focus = this.app.state.focus;
     if (!focus || focus.q === null || focus.k === null) return;
     if (focus.q >= this.heat.block.rows || focus.k >= this.heat.block.columns) return;
-    paintFocus(new CanvasPen(context), this.heat, this.layout, this.app.theme, { q: focus.q, k: focus.k }, (text, size) => measure(text, size, SANS) * 1.06);
+    paintFocus(
+      new CanvasPen(context),
+      this.heat,
+      this.layout,
+      this.app.theme,
+      { q: focus.q, k: focus.k },
+      (text, size) => measure(text, size, SANS) * 1.06,
+    );
   }
 
   private redrawSoon(): void {
@@ -126,7 +149,12 @@ export class HeadView implements View {
       const now = this.point(event);
       const before = this.fingers.get(event.pointerId);
       if (before && this.fingers.size === 2) this.pinch(event.pointerId, before, now);
-      else if (before && this.zoom.factor > 1 && Math.hypot(now.x - before.x, now.y - before.y) > (this.dragged ? 0 : 4)) this.pan(before, now);
+      else if (
+        before &&
+        this.zoom.factor > 1 &&
+        Math.hypot(now.x - before.x, now.y - before.y) > (this.dragged ? 0 : 4)
+      )
+        this.pan(before, now);
       else if (!before || event.pointerType !== 'mouse') this.pointAt(now);
       if (before && (this.dragged || this.fingers.size === 2)) this.fingers.set(event.pointerId, now);
     });
@@ -143,12 +171,16 @@ export class HeadView implements View {
     overlay.addEventListener('pointerleave', () => {
       if (!app.state.pinned) app.set({ focus: null });
     });
-    overlay.addEventListener('wheel', (event) => {
-      if (!event.ctrlKey && !event.metaKey) return;
-      event.preventDefault();
-      const { x, y } = this.point(event);
-      this.zoomBy(Math.exp(-event.deltaY / 200), x, y);
-    }, { passive: false });
+    overlay.addEventListener(
+      'wheel',
+      (event) => {
+        if (!event.ctrlKey && !event.metaKey) return;
+        event.preventDefault();
+        const { x, y } = this.point(event);
+        this.zoomBy(Math.exp(-event.deltaY / 200), x, y);
+      },
+      { passive: false },
+    );
     overlay.addEventListener('dblclick', (event) => {
       const { x, y } = this.point(event as unknown as PointerEvent);
       if (this.zoom.factor > 1) this.resetZoom();
@@ -224,7 +256,14 @@ export class HeadView implements View {
     const { rows, columns } = heat.block;
     const [queryLabel, keyLabel] = this.labelWidths;
     const room = Math.min(1400, Math.max(480, columns * 40 + queryLabel + 100));
-    const layout = layoutHeat({ rows, columns, width: room, height: Math.min(1400, rows * 46 + 200), queryLabel, keyLabel });
+    const layout = layoutHeat({
+      rows,
+      columns,
+      width: room,
+      height: Math.min(1400, rows * 46 + 200),
+      queryLabel,
+      keyLabel,
+    });
     return {
       width: layout.width,
       height: layout.height,

@@ -31,7 +31,12 @@ export class LinesView implements View {
 
   update(changed: Changed): void {
     if (!this.app.state.trace) return;
-    if (['trace', 'section', 'layer', 'head', 'heads', 'theme', 'language', 'view'].some((key) => changed.has(key as never))) this.buildChips();
+    if (
+      ['trace', 'section', 'layer', 'head', 'heads', 'theme', 'language', 'view'].some((key) =>
+        changed.has(key as never),
+      )
+    )
+      this.buildChips();
     if (changed.has('trace') || changed.has('section')) this.scroller.scrollTop = 0;
     this.draw();
   }
@@ -51,13 +56,34 @@ export class LinesView implements View {
     const chosen = this.heads;
     const chips = Array.from({ length: section.heads }, (_, head) => {
       const on = chosen.includes(head);
-      const chip = h('button', { type: 'button', class: 'chip', 'aria-label': app.t('headOf', { head: head + 1 }), click: () => this.toggle(head) }, String(head + 1));
+      const chip = h(
+        'button',
+        {
+          type: 'button',
+          class: 'chip',
+          'aria-label': app.t('headOf', { head: head + 1 }),
+          click: () => this.toggle(head),
+        },
+        String(head + 1),
+      );
       chip.style.setProperty('--chip', headColor(head, dark));
       choose(chip, on);
       return chip;
     });
-    const all = h('button', { type: 'button', class: 'chip plain', click: () => app.go({ heads: Array.from({ length: section.heads }, (_, i) => i) }) }, app.t('allHeads'));
-    const one = h('button', { type: 'button', class: 'chip plain', click: () => app.go({ heads: [] }) }, app.t('oneHead'));
+    const all = h(
+      'button',
+      {
+        type: 'button',
+        class: 'chip plain',
+        click: () => app.go({ heads: Array.from({ length: section.heads }, (_, i) => i) }),
+      },
+      app.t('allHeads'),
+    );
+    const one = h(
+      'button',
+      { type: 'button', class: 'chip plain', click: () => app.go({ heads: [] }) },
+      app.t('oneHead'),
+    );
     this.chips.replaceChildren(h('span', { class: 'label' }, app.t('headsShown')), ...chips, all, one);
   }
 
@@ -96,7 +122,14 @@ export class LinesView implements View {
       if (focus?.side === 'key') lines = linesOfKey(block, focus.index, shown);
       heads.push({ color: headColor(head, dark), block, lines, max: held.max });
     }
-    return { queries: app.axis(section.queries), keys: app.axis(section.keys), shown, focus, heads, curve: app.state.curve };
+    return {
+      queries: app.axis(section.queries),
+      keys: app.axis(section.keys),
+      shown,
+      focus,
+      heads,
+      curve: app.state.curve,
+    };
   }
 
   private measureLayout(width: number): LinesLayout {
@@ -104,7 +137,13 @@ export class LinesView implements View {
     const section = app.section!;
     const { rows, columns } = app.matrix;
     const size = Math.max(rows, columns) <= 24 ? 15 : 13;
-    return layoutLines(rows, columns, width, widest(app.axis(section.queries), size, SANS), widest(app.axis(section.keys), size, SANS));
+    return layoutLines(
+      rows,
+      columns,
+      width,
+      widest(app.axis(section.queries), size, SANS),
+      widest(app.axis(section.keys), size, SANS),
+    );
   }
 
   private lastSize = '';
@@ -158,7 +197,8 @@ export class LinesView implements View {
 
   private listenToPointer(): void {
     const { app, canvas } = this;
-    const toFocus = (at: LinesPicture['focus']) => at && (at.side === 'query' ? { q: at.index, k: null } : { q: null, k: at.index });
+    const toFocus = (at: LinesPicture['focus']) =>
+      at && (at.side === 'query' ? { q: at.index, k: null } : { q: null, k: at.index });
     canvas.addEventListener('pointermove', (event) => {
       if (app.state.pinned) return;
       const at = toFocus(this.tokenAt(event));
@@ -182,7 +222,8 @@ export class LinesView implements View {
     const { rows } = app.matrix;
     const q = Math.min(Math.max((app.state.focus?.q ?? (by > 0 ? -1 : rows)) + by, 0), rows - 1);
     const y = (this.layout?.leftOffset ?? 0) + q * (this.layout?.row ?? 0);
-    if (y < this.scroller.scrollTop || y > this.scroller.scrollTop + this.scroller.clientHeight - 30) this.scroller.scrollTop = y - this.scroller.clientHeight / 2;
+    if (y < this.scroller.scrollTop || y > this.scroller.scrollTop + this.scroller.clientHeight - 30)
+      this.scroller.scrollTop = y - this.scroller.clientHeight / 2;
     app.set({ focus: { q, k: null }, pinned: true });
   }
 
@@ -191,6 +232,10 @@ export class LinesView implements View {
     if (picture.heads.length < this.heads.length) return null;
     const width = 760;
     const layout = this.measureLayout(width);
-    return { width, height: layout.height, paint: (pen) => paintLines(pen, picture, layout, this.app.theme, 0, layout.height) };
+    return {
+      width,
+      height: layout.height,
+      paint: (pen) => paintLines(pen, picture, layout, this.app.theme, 0, layout.height),
+    };
   }
 }

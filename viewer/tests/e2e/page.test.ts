@@ -13,7 +13,12 @@ import { findChromium, launch, open, type Opened } from './browser';
 
 const REAL = process.env.REGARD_VIEW_URL ?? '';
 const CAT = 'The cat sat on the mat because it was tired.';
-const phone: BrowserContextOptions = { viewport: { width: 390, height: 844 }, hasTouch: true, isMobile: true, deviceScaleFactor: 2 };
+const phone: BrowserContextOptions = {
+  viewport: { width: 390, height: 844 },
+  hasTouch: true,
+  isMobile: true,
+  deviceScaleFactor: 2,
+};
 
 if (!findChromium()) console.log('skipped: there is no Chromium (apt-get install chromium)');
 
@@ -60,7 +65,8 @@ describe.skipIf(!findChromium())('the page', () => {
     opened.push(one);
     return one.page;
   }
-  const link = (rest: string, text = CAT, direction = 'en-zh') => `${base}#text=${encodeURIComponent(text)}&direction=${direction}&${rest}`;
+  const link = (rest: string, text = CAT, direction = 'en-zh') =>
+    `${base}#text=${encodeURIComponent(text)}&direction=${direction}&${rest}`;
   const button = (page: Page, name: string) => page.getByRole('button', { name, exact: true });
   async function pointAt(page: Page, x: number, y: number): Promise<void> {
     const box = (await page.locator('.heat .overlay').boundingBox())!;
@@ -87,7 +93,9 @@ describe.skipIf(!findChromium())('the page', () => {
     expect(decodeURIComponent(page.url())).toContain(`text=${CAT}`);
     await page.getByLabel('Sentence').fill('我喜欢在下雨天读书。');
     await page.keyboard.press('Enter');
-    await page.waitForFunction(() => location.hash.includes('direction=zh-en') && document.body.classList.contains('loaded'));
+    await page.waitForFunction(
+      () => location.hash.includes('direction=zh-en') && document.body.classList.contains('loaded'),
+    );
     expect(await page.locator('.translation').textContent()).toMatch(/[a-z]/i);
   });
 
@@ -150,7 +158,9 @@ describe.skipIf(!findChromium())('the page', () => {
     const canvas = page.locator('.scroll canvas');
     const box = (await canvas.boundingBox())!;
     const drawn = async () => Number(await canvas.getAttribute('data-lines'));
-    await page.waitForFunction(() => Number(document.querySelector<HTMLCanvasElement>('.scroll canvas')!.dataset.lines) > 0);
+    await page.waitForFunction(
+      () => Number(document.querySelector<HTMLCanvasElement>('.scroll canvas')!.dataset.lines) > 0,
+    );
     const all = await drawn();
     await page.mouse.move(box.x + 40, box.y + 45);
     expect(await page.locator('.reading').textContent()).toContain('reads most from');
@@ -187,15 +197,21 @@ describe.skipIf(!findChromium())('the page', () => {
     expect(page.url()).toContain('step=3');
     await page.locator('#step').fill('1');
     expect(page.url()).toContain('step=1');
-    const strongest = await page.waitForFunction(() => [...document.querySelectorAll('.strongest .token')].map((one) => one.textContent!.split(' → ')[0]));
+    const strongest = await page.waitForFunction(() =>
+      [...document.querySelectorAll('.strongest .token')].map((one) => one.textContent!.split(' → ')[0]),
+    );
     expect(new Set(await strongest.jsonValue()).size).toBe(1);
   });
 
   it('opens at the place of a permalink, and follows a changed address', async () => {
     const page = await visit(link('section=2&layer=1&head=3&view=lines'));
     expect(await page.locator('h2.figure-title').textContent()).toBe('Cross · layer 2 · head 4');
-    await page.evaluate(() => (location.hash = location.hash.replace('view=lines', 'view=head').replace('head=3', 'head=0')));
-    await page.waitForFunction(() => document.querySelector('h2.figure-title')!.textContent === 'Cross · layer 2 · head 1');
+    await page.evaluate(
+      () => (location.hash = location.hash.replace('view=lines', 'view=head').replace('head=3', 'head=0')),
+    );
+    await page.waitForFunction(
+      () => document.querySelector('h2.figure-title')!.textContent === 'Cross · layer 2 · head 1',
+    );
   });
 
   it('saves a picture, a drawing and the numbers', async () => {
@@ -253,9 +269,18 @@ describe.skipIf(!findChromium())('the page', () => {
 
   it('names every control', async () => {
     const page = await visit(link('view=lines'));
-    const nameless = await page.evaluate(() => [...document.querySelectorAll('button, select, input, textarea, canvas[tabindex]')]
-      .filter((one) => !(one.getAttribute('aria-label') || one.textContent!.trim() || (one.id && document.querySelector(`label[for=${one.id}]`))))
-      .map((one) => one.outerHTML));
+    const nameless = await page.evaluate(() =>
+      [...document.querySelectorAll('button, select, input, textarea, canvas[tabindex]')]
+        .filter(
+          (one) =>
+            !(
+              one.getAttribute('aria-label') ||
+              one.textContent!.trim() ||
+              (one.id && document.querySelector(`label[for=${one.id}]`))
+            ),
+        )
+        .map((one) => one.outerHTML),
+    );
     expect(nameless).toEqual([]);
   });
 
@@ -325,14 +350,17 @@ describe.skipIf(!findChromium())('the page', () => {
   it('works in the frame of a notebook, which has no address and no storage', async () => {
     const trace = synthesize('', 'a b c', '', ['a', 'b', 'c'], [], { layers: 2, heads: 2 });
     const page = await visit(base);
-    await page.evaluate((html) => {
-      const frame = document.createElement('iframe');
-      frame.setAttribute('sandbox', 'allow-scripts');
-      frame.width = '900';
-      frame.height = '700';
-      frame.srcdoc = html;
-      document.body.replaceChildren(frame);
-    }, exported(readFileSync(PAGE, 'utf8'), trace));
+    await page.evaluate(
+      (html) => {
+        const frame = document.createElement('iframe');
+        frame.setAttribute('sandbox', 'allow-scripts');
+        frame.width = '900';
+        frame.height = '700';
+        frame.srcdoc = html;
+        document.body.replaceChildren(frame);
+      },
+      exported(readFileSync(PAGE, 'utf8'), trace),
+    );
     const inside = page.frameLocator('iframe');
     await inside.locator('.thumb').nth(3).click();
     await inside.locator('.strongest li').first().waitFor();
@@ -342,7 +370,13 @@ describe.skipIf(!findChromium())('the page', () => {
   it('from a file without all heads says which it has not, and goes on', async () => {
     const trace = synthesize('', 'a b', '', ['a', 'b'], [], { layers: 1, heads: 2 });
     const file = join(folder, 'part.html');
-    writeFileSync(file, exported(readFileSync(PAGE, 'utf8'), trace).replace(/<script type="text\/plain" id="regard-block-0-0-1">.*?<\/script>/, ''));
+    writeFileSync(
+      file,
+      exported(readFileSync(PAGE, 'utf8'), trace).replace(
+        /<script type="text\/plain" id="regard-block-0-0-1">.*?<\/script>/,
+        '',
+      ),
+    );
     const page = await visit(pathToFileURL(file).href + '#view=head&section=0&layer=0&head=1');
     await page.waitForSelector('.notice:not([hidden])');
     expect(await page.locator('.notice').textContent()).toContain('does not hold the weights of this head');
@@ -359,14 +393,21 @@ describe.skipIf(!findChromium())('the page', () => {
         paint: performance.getEntriesByName('first-contentful-paint')[0]?.startTime ?? NaN,
         grid: performance.getEntriesByName('regard-shown')[0]?.startTime ?? NaN,
       }));
-      const report = [`first paint ${shown.paint.toFixed(0)} ms, all 144 heads on screen ${shown.grid.toFixed(0)} ms after navigation`];
-      for (const [view, canvas] of [['head', '.heat .overlay'], ['lines', '.scroll canvas']]) {
+      const report = [
+        `first paint ${shown.paint.toFixed(0)} ms, all 144 heads on screen ${shown.grid.toFixed(0)} ms after navigation`,
+      ];
+      for (const [view, canvas] of [
+        ['head', '.heat .overlay'],
+        ['lines', '.scroll canvas'],
+      ]) {
         await page.evaluate((name) => (location.hash = `#view=${name}&layer=3&head=4`), view);
         await page.waitForFunction(() => document.querySelectorAll('.strongest li').length > 0);
         await page.waitForTimeout(500);
         const idle = await page.evaluate(hover, 'body');
         const times = await page.evaluate(hover, canvas);
-        report.push(`hover in the ${view} view: script ${times.script}; until its frame is done ${times.frame} (an idle frame: ${idle.frame})`);
+        report.push(
+          `hover in the ${view} view: script ${times.script}; until its frame is done ${times.frame} (an idle frame: ${idle.frame})`,
+        );
       }
       console.log(report.map((line) => `measured: ${line}`).join('\n'));
     } finally {
@@ -388,13 +429,18 @@ async function hover(selector: string): Promise<{ script: string; frame: string 
     // Each move meets another cell or another token.
     const y = selector.includes('overlay') ? box.top + box.height * (0.15 + 0.007 * i) : box.top + 11 + 22 * (i % 24);
     const begin = performance.now();
-    if (selector !== 'body') canvas.dispatchEvent(new PointerEvent('pointermove', { clientX: x, clientY: y, pointerType: 'mouse', bubbles: true }));
+    if (selector !== 'body')
+      canvas.dispatchEvent(
+        new PointerEvent('pointermove', { clientX: x, clientY: y, pointerType: 'mouse', bubbles: true }),
+      );
     script.push(performance.now() - begin);
-    await new Promise<void>((done) => requestAnimationFrame(() => {
-      const channel = new MessageChannel();
-      channel.port1.onmessage = () => done();
-      channel.port2.postMessage(0);
-    }));
+    await new Promise<void>((done) =>
+      requestAnimationFrame(() => {
+        const channel = new MessageChannel();
+        channel.port1.onmessage = () => done();
+        channel.port2.postMessage(0);
+      }),
+    );
     frame.push(performance.now() - begin);
   }
   const tell = (times: number[]) => {

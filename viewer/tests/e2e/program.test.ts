@@ -12,15 +12,26 @@ import { findChromium, launch, open } from './browser';
 
 const PROGRAM = process.env.REGARD_PROGRAM ?? '';
 const PAIRS = [
-  ['I like tea.', '我喜欢茶。'], ['I like books.', '我喜欢书。'], ['He likes tea.', '他喜欢茶。'], ['She likes books.', '她喜欢书。'],
-  ['The cat is here.', '猫在这里。'], ['The dog is here.', '狗在这里。'], ['The cat sleeps.', '猫在睡觉。'], ['The dog sleeps.', '狗在睡觉。'],
-  ['Where is the cat?', '猫在哪里？'], ['Where is the dog?', '狗在哪里？'], ['It is cold today.', '今天很冷。'], ['It is hot today.', '今天很热。'],
+  ['I like tea.', '我喜欢茶。'],
+  ['I like books.', '我喜欢书。'],
+  ['He likes tea.', '他喜欢茶。'],
+  ['She likes books.', '她喜欢书。'],
+  ['The cat is here.', '猫在这里。'],
+  ['The dog is here.', '狗在这里。'],
+  ['The cat sleeps.', '猫在睡觉。'],
+  ['The dog sleeps.', '狗在睡觉。'],
+  ['Where is the cat?', '猫在哪里？'],
+  ['Where is the dog?', '狗在哪里？'],
+  ['It is cold today.', '今天很冷。'],
+  ['It is hot today.', '今天很热。'],
 ];
 
 // The address that the program prints, or null where it was built without a server.
 function serve(model: string): Promise<{ child: ChildProcess; url: string } | null> {
   return new Promise((done, fail) => {
-    const child = spawn(PROGRAM, ['view', '--model', model, '--port', '0', '--no-open'], { stdio: ['ignore', 'pipe', 'pipe'] });
+    const child = spawn(PROGRAM, ['view', '--model', model, '--port', '0', '--no-open'], {
+      stdio: ['ignore', 'pipe', 'pipe'],
+    });
     let said = '';
     const hear = (part: Buffer) => {
       said += part.toString();
@@ -46,11 +57,47 @@ describe.skipIf(!findChromium() || PROGRAM === '')('regard view', () => {
     folder = mkdtempSync(join(tmpdir(), 'regard-view-'));
     const tsv = join(folder, 'pairs.tsv');
     writeFileSync(tsv, Array.from({ length: 8 }, () => PAIRS.map((pair) => pair.join('\t') + '\n').join('')).join(''));
-    execFileSync(PROGRAM, [
-      'train', 'translate', '--tsv', tsv, '--src-lang', 'en', '--tgt-lang', 'zh', '--both-directions', '--out', model(), '--vocab', '90',
-      '--updates', '120', '--dim', '32', '--ffn', '64', '--encoder-layers', '2', '--decoder-layers', '2', '--dropout', '0',
-      '--lr', '0.01', '--warmup', '20', '--schedule', 'constant', '--average', '1', '--valid-share', '0.1',
-    ], { stdio: 'pipe' });
+    execFileSync(
+      PROGRAM,
+      [
+        'train',
+        'translate',
+        '--tsv',
+        tsv,
+        '--src-lang',
+        'en',
+        '--tgt-lang',
+        'zh',
+        '--both-directions',
+        '--out',
+        model(),
+        '--vocab',
+        '90',
+        '--updates',
+        '120',
+        '--dim',
+        '32',
+        '--ffn',
+        '64',
+        '--encoder-layers',
+        '2',
+        '--decoder-layers',
+        '2',
+        '--dropout',
+        '0',
+        '--lr',
+        '0.01',
+        '--warmup',
+        '20',
+        '--schedule',
+        'constant',
+        '--average',
+        '1',
+        '--valid-share',
+        '0.1',
+      ],
+      { stdio: 'pipe' },
+    );
     server = await serve(model());
     browser = await launch();
   });
@@ -76,7 +123,10 @@ describe.skipIf(!findChromium() || PROGRAM === '')('regard view', () => {
       }
     }
     await page.locator('.save summary').click();
-    const [download] = await Promise.all([page.waitForEvent('download'), page.getByRole('button', { name: 'Numbers (JSON)' }).click()]);
+    const [download] = await Promise.all([
+      page.waitForEvent('download'),
+      page.getByRole('button', { name: 'Numbers (JSON)' }).click(),
+    ]);
     const numbers = JSON.parse(readFileSync((await download.path())!, 'utf8'));
     expect(numbers.section).toBe('cross');
     for (const weights of numbers.weights) expect(weights.reduce((a: number, b: number) => a + b, 0)).toBeCloseTo(1, 2);
@@ -103,8 +153,13 @@ describe.skipIf(!findChromium() || PROGRAM === '')('regard view', () => {
 
   it('--export writes a page that makes no request', async () => {
     const file = join(folder, 'cat.html');
-    execFileSync(PROGRAM, ['view', '--model', model(), '--to', 'zh', 'The cat sleeps.', '--export', file], { stdio: 'pipe' });
-    const { page, problems, requests, close } = await open(browser, pathToFileURL(file).href + '#view=head&section=2&layer=1&head=1');
+    execFileSync(PROGRAM, ['view', '--model', model(), '--to', 'zh', 'The cat sleeps.', '--export', file], {
+      stdio: 'pipe',
+    });
+    const { page, problems, requests, close } = await open(
+      browser,
+      pathToFileURL(file).href + '#view=head&section=2&layer=1&head=1',
+    );
     for (const key of ['ArrowRight', '3', 's', 'r', '1']) await page.keyboard.press(key);
     expect(await page.locator('.translation').textContent()).toMatch(/[\u4e00-\u9fff]/);
     expect(await page.locator('.notice').isVisible()).toBe(false);

@@ -44,9 +44,11 @@ export async function startMock(options: Options = {}): Promise<Mock> {
     if (text.trim() === '') return refuse(response, 400, { code: 'empty', message: 'the text is empty' });
     if (text === 'be busy') return refuse(response, 503, { code: 'busy', message: 'too many requests' });
     if (text === 'break') return refuse(response, 500, { code: 'strange', message: 'something <b>unheard</b> of' });
-    if (direction !== 'en-zh' && direction !== 'zh-en') return refuse(response, 400, { code: 'direction', message: 'directions: en-zh, zh-en' });
+    if (direction !== 'en-zh' && direction !== 'zh-en')
+      return refuse(response, 400, { code: 'direction', message: 'directions: en-zh, zh-en' });
     const source = tokenize(text);
-    if (source.length > LIMIT) return refuse(response, 413, { code: 'too_long', message: `at most ${LIMIT} tokens`, limit: LIMIT });
+    if (source.length > LIMIT)
+      return refuse(response, 413, { code: 'too_long', message: `at most ${LIMIT} tokens`, limit: LIMIT });
     const target = translate(text);
     const id = `t${++made}`;
     const built = synthesize(id, text, target.text, source, target.tokens, { layers: 4, heads: 4 });
@@ -67,14 +69,21 @@ export async function startMock(options: Options = {}): Promise<Mock> {
     const url = new URL(request.url ?? '/', 'http://localhost');
     log.push(`${request.method} ${url.pathname}`);
     if (url.pathname === '/') {
-      response.writeHead(200, { 'Content-Type': 'text/html; charset=utf-8', 'Content-Security-Policy': `${policy}; frame-ancestors 'none'` });
+      response.writeHead(200, {
+        'Content-Type': 'text/html; charset=utf-8',
+        'Content-Security-Policy': `${policy}; frame-ancestors 'none'`,
+      });
       return response.end(page);
     }
     if (url.pathname === '/api/info') {
       const can = options.canTranslate ?? !options.trace;
       return json(response, {
-        model: { name: 'mock', note: 'made by formula, for tests' }, directions: can ? ['en-zh', 'zh-en'] : [], can_translate: can,
-        trace: options.trace && traces.has(options.trace.header.id) ? options.trace.header : null, limits: { characters: 2000, tokens: LIMIT }, version: 'mock',
+        model: { name: 'mock', note: 'made by formula, for tests' },
+        directions: can ? ['en-zh', 'zh-en'] : [],
+        can_translate: can,
+        trace: options.trace && traces.has(options.trace.header.id) ? options.trace.header : null,
+        limits: { characters: 2000, tokens: LIMIT },
+        version: 'mock',
       });
     }
     if (url.pathname === '/api/trace' && request.method === 'POST') return trace(body, response);
@@ -92,9 +101,10 @@ export async function startMock(options: Options = {}): Promise<Mock> {
     url: `http://127.0.0.1:${(server.address() as AddressInfo).port}/`,
     log,
     forget: () => traces.clear(),
-    close: () => new Promise((done) => {
-      server.closeAllConnections();
-      server.close(() => done());
-    }),
+    close: () =>
+      new Promise((done) => {
+        server.closeAllConnections();
+        server.close(() => done());
+      }),
   };
 }

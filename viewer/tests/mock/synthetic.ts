@@ -23,7 +23,15 @@ function noise(...at: number[]): number {
 }
 
 // One row of weights that adds up to 1 over the keys it sees.
-export function row(section: number, layer: number, head: number, q: number, rows: number, columns: number, causal: boolean): Float64Array {
+export function row(
+  section: number,
+  layer: number,
+  head: number,
+  q: number,
+  rows: number,
+  columns: number,
+  causal: boolean,
+): Float64Array {
   const seen = causal ? q + 1 : columns;
   const weights = new Float64Array(columns);
   const kind = (head + layer) % 5;
@@ -44,8 +52,19 @@ export function row(section: number, layer: number, head: number, q: number, row
   return weights;
 }
 
-function statistics(matrix: Float64Array, rows: number, columns: number, self: boolean, stride = 1): Record<string, number | null> {
-  let entropy = 0, distance = 0, first = 0, previous = 0, same = 0, taken = 0;
+function statistics(
+  matrix: Float64Array,
+  rows: number,
+  columns: number,
+  self: boolean,
+  stride = 1,
+): Record<string, number | null> {
+  let entropy = 0,
+    distance = 0,
+    first = 0,
+    previous = 0,
+    same = 0,
+    taken = 0;
   for (let q = 0; q < rows; q += stride, ++taken) {
     for (let k = 0; k < columns; ++k) {
       const w = matrix[q * columns + k];
@@ -57,8 +76,11 @@ function statistics(matrix: Float64Array, rows: number, columns: number, self: b
     }
   }
   return {
-    entropy: entropy / taken, distance: self ? distance / taken : null, first: first / taken,
-    previous: self ? previous / taken : null, same: self ? same / taken : null,
+    entropy: entropy / taken,
+    distance: self ? distance / taken : null,
+    first: first / taken,
+    previous: self ? previous / taken : null,
+    same: self ? same / taken : null,
   };
 }
 
@@ -73,22 +95,40 @@ function thumbnail(matrix: Float64Array, rows: number, columns: number, r: numbe
   return small;
 }
 
-export const toCodes = (matrix: ArrayLike<number>): Uint16Array => Uint16Array.from(matrix as number[], (w) => Math.round(w * 65535));
+export const toCodes = (matrix: ArrayLike<number>): Uint16Array =>
+  Uint16Array.from(matrix as number[], (w) => Math.round(w * 65535));
 
 // targetTokens: the piece that each step read, "<s>" first. As the server does it, a
 // row is named by the piece that its step wrote.
-export function synthesize(id: string, source: string, target: string, sourceTokens: string[], targetTokens: string[], shape: Shape): Synthetic {
+export function synthesize(
+  id: string,
+  source: string,
+  target: string,
+  sourceTokens: string[],
+  targetTokens: string[],
+  shape: Shape,
+): Synthetic {
   const written = targetTokens.length ? [...targetTokens.slice(1), '</s>'] : [];
-  const axes = [{ name: 'source', tokens: sourceTokens }, { name: 'target', tokens: written }, { name: 'read', tokens: targetTokens }];
-  const plan = targetTokens.length === 0
-    ? [{ name: 'encoder', queries: 0, keys: 0, causal: false }]
-    : [{ name: 'encoder', queries: 0, keys: 0, causal: false }, { name: 'decoder', queries: 1, keys: 2, causal: true }, { name: 'cross', queries: 1, keys: 0, causal: false }];
+  const axes = [
+    { name: 'source', tokens: sourceTokens },
+    { name: 'target', tokens: written },
+    { name: 'read', tokens: targetTokens },
+  ];
+  const plan =
+    targetTokens.length === 0
+      ? [{ name: 'encoder', queries: 0, keys: 0, causal: false }]
+      : [
+          { name: 'encoder', queries: 0, keys: 0, causal: false },
+          { name: 'decoder', queries: 1, keys: 2, causal: true },
+          { name: 'cross', queries: 1, keys: 0, causal: false },
+        ];
   const { layers, heads } = shape;
   const matrix = (section: number, layer: number, head: number): Float64Array => {
     const rows = axes[plan[section].queries].tokens.length;
     const columns = axes[plan[section].keys].tokens.length;
     const all = new Float64Array(rows * columns);
-    for (let q = 0; q < rows; ++q) all.set(row(section, layer, head, q, rows, columns, plan[section].causal), q * columns);
+    for (let q = 0; q < rows; ++q)
+      all.set(row(section, layer, head, q, rows, columns, plan[section].causal), q * columns);
     return all;
   };
   const sections = plan.map((one, index) => {
@@ -106,7 +146,14 @@ export function synthesize(id: string, source: string, target: string, sourceTok
         table[layer].push(statistics(all, rows, columns, one.name !== 'cross'));
       }
     }
-    return { ...one, layers, heads, thumbnails: { rows: r, columns: c, data: Buffer.from(data).toString('base64') }, statistics: table, rollout: one.name !== 'cross' };
+    return {
+      ...one,
+      layers,
+      heads,
+      thumbnails: { rows: r, columns: c, data: Buffer.from(data).toString('base64') },
+      statistics: table,
+      rollout: one.name !== 'cross',
+    };
   });
   const rollout = (section: number): Float64Array => {
     const n = axes[plan[section].queries].tokens.length;
@@ -120,13 +167,24 @@ export function synthesize(id: string, source: string, target: string, sourceTok
         continue;
       }
       const next = new Float64Array(n * n);
-      for (let i = 0; i < n; ++i) for (let j = 0; j < n; ++j) for (let k = 0; k < n; ++k) next[i * n + k] += mean[i * n + j] * product[j * n + k];
+      for (let i = 0; i < n; ++i)
+        for (let j = 0; j < n; ++j) for (let k = 0; k < n; ++k) next[i * n + k] += mean[i * n + j] * product[j * n + k];
       product = next;
     }
     return product!;
   };
   return {
-    header: { format: 'regard-trace', version: 1, id, model: { name: 'mock', note: 'made by formula, for tests' }, source, target, steps: targetTokens.length, axes: targetTokens.length ? axes : [axes[0]], sections },
+    header: {
+      format: 'regard-trace',
+      version: 1,
+      id,
+      model: { name: 'mock', note: 'made by formula, for tests' },
+      source,
+      target,
+      steps: targetTokens.length,
+      axes: targetTokens.length ? axes : [axes[0]],
+      sections,
+    },
     block: (section, layer, head) => toCodes(layer === 'rollout' ? rollout(section) : matrix(section, layer, head)),
   };
 }
@@ -142,7 +200,8 @@ export function longTrace(tokens: number, layers: number, heads: number): Synthe
       let sum = 0;
       for (let k = 0; k < tokens; ++k) {
         const far = Math.abs(k - q + (head % 3));
-        const w = reach / (reach + far * far) + (k % stripe === 0 ? 0.02 * (head % 4) : 0) + (k === 0 ? 0.7 * (head % 5) : 0);
+        const w =
+          reach / (reach + far * far) + (k % stripe === 0 ? 0.02 * (head % 4) : 0) + (k === 0 ? 0.7 * (head % 5) : 0);
         all[q * tokens + k] = w;
         sum += w;
       }
@@ -163,19 +222,42 @@ export function longTrace(tokens: number, layers: number, heads: number): Synthe
     table.push(row);
   }
   const section = {
-    name: 'encoder', queries: 0, keys: 0, causal: false, layers, heads, rollout: false, statistics: table,
+    name: 'encoder',
+    queries: 0,
+    keys: 0,
+    causal: false,
+    layers,
+    heads,
+    rollout: false,
+    statistics: table,
     thumbnails: { rows: side, columns: side, data: Buffer.from(data).toString('base64') },
   };
   const axes = [{ name: 'source', tokens: Array.from({ length: tokens }, (_, i) => `▁word${i}`) }];
   return {
-    header: { format: 'regard-trace', version: 1, id: 'long', model: { name: 'mock', note: 'made by formula, for tests' }, source: 'a long text', target: '', steps: 0, axes, sections: [section] },
+    header: {
+      format: 'regard-trace',
+      version: 1,
+      id: 'long',
+      model: { name: 'mock', note: 'made by formula, for tests' },
+      source: 'a long text',
+      target: '',
+      steps: 0,
+      axes,
+      sections: [section],
+    },
     block: (_section, _layer, head) => toCodes(matrix(head)),
   };
 }
 
 const KNOWN: Readonly<Record<string, [string[], string]>> = {
-  'The cat sat on the mat because it was tired.': [['<s>', '▁那只', '猫', '坐', '在', '垫子', '上', '，', '因为', '它', '累', '了', '。'], '那只猫坐在垫子上，因为它累了。'],
-  '我喜欢在下雨天读书。': [['<s>', '▁I', '▁like', '▁reading', '▁on', '▁rain', 'y', '▁days', '.'], 'I like reading on rainy days.'],
+  'The cat sat on the mat because it was tired.': [
+    ['<s>', '▁那只', '猫', '坐', '在', '垫子', '上', '，', '因为', '它', '累', '了', '。'],
+    '那只猫坐在垫子上，因为它累了。',
+  ],
+  '我喜欢在下雨天读书。': [
+    ['<s>', '▁I', '▁like', '▁reading', '▁on', '▁rain', 'y', '▁days', '.'],
+    'I like reading on rainy days.',
+  ],
 };
 
 export function tokenize(text: string): string[] {
@@ -198,12 +280,19 @@ export function translate(text: string): { tokens: string[]; text: string } {
 export function exported(page: string, trace: Synthetic): string {
   const header = JSON.stringify({ ...trace.header, id: '' }).replace(/<\//g, '<\\/');
   const parts = [`<script type="application/json" id="regard-trace">${header}</script>`];
-  const base64 = (codes: Uint16Array) => Buffer.from(codes.buffer, codes.byteOffset, codes.byteLength).toString('base64');
+  const base64 = (codes: Uint16Array) =>
+    Buffer.from(codes.buffer, codes.byteOffset, codes.byteLength).toString('base64');
   (trace.header.sections as { layers: number; heads: number; rollout: boolean }[]).forEach((section, s) => {
     for (let layer = 0; layer < section.layers; ++layer) {
-      for (let head = 0; head < section.heads; ++head) parts.push(`<script type="text/plain" id="regard-block-${s}-${layer}-${head}">${base64(trace.block(s, layer, head))}</script>`);
+      for (let head = 0; head < section.heads; ++head)
+        parts.push(
+          `<script type="text/plain" id="regard-block-${s}-${layer}-${head}">${base64(trace.block(s, layer, head))}</script>`,
+        );
     }
-    if (section.rollout) parts.push(`<script type="text/plain" id="regard-block-${s}-rollout">${base64(trace.block(s, 'rollout', 0))}</script>`);
+    if (section.rollout)
+      parts.push(
+        `<script type="text/plain" id="regard-block-${s}-rollout">${base64(trace.block(s, 'rollout', 0))}</script>`,
+      );
   });
   return page.replace('<!--regard-trace-->', () => parts.join('\n'));
 }

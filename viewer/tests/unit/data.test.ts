@@ -7,7 +7,11 @@ import { asSourceError, BlockCache, PageSource, ServerSource, SourceError } from
 import { parseTrace, TraceError, type Block } from '../../src/trace';
 import { synthesize } from '../mock/synthetic';
 
-const block = (rows: number, columns: number, ...codes: number[]): Block => ({ rows, columns, codes: Uint16Array.from(codes) });
+const block = (rows: number, columns: number, ...codes: number[]): Block => ({
+  rows,
+  columns,
+  codes: Uint16Array.from(codes),
+});
 const empty = (bytes: number): Block => ({ rows: 1, columns: bytes / 2, codes: new Uint16Array(bytes / 2) });
 
 describe('the store of blocks', () => {
@@ -34,7 +38,11 @@ describe('the store of blocks', () => {
 describe('the strongest lines', () => {
   const matrix = block(2, 3, 60000, 100, 5000, 40000, 60000, 700);
   it('come strongest last', () => {
-    expect(strongestLines(matrix, 2, 3).map((line) => [line.q, line.k])).toEqual([[1, 0], [0, 0], [1, 1]]);
+    expect(strongestLines(matrix, 2, 3).map((line) => [line.q, line.k])).toEqual([
+      [1, 0],
+      [0, 0],
+      [1, 1],
+    ]);
   });
   it('leave out what cannot be seen, and rows after the step', () => {
     expect(strongestLines(matrix, 2, 100).length).toBe(5);
@@ -80,7 +88,8 @@ it('a drawing cannot be broken by a token', () => {
 
 describe('the server', () => {
   const made = synthesize('one', 'a', 'b', ['a', 'b'], [], { layers: 1, heads: 1 });
-  const answer = (value: unknown, status = 200) => new Response(value instanceof Uint16Array ? (value.buffer as ArrayBuffer) : JSON.stringify(value), { status });
+  const answer = (value: unknown, status = 200) =>
+    new Response(value instanceof Uint16Array ? (value.buffer as ArrayBuffer) : JSON.stringify(value), { status });
   it('that let go of a trace is asked for it again, once', async () => {
     const asked: string[] = [];
     const source = new ServerSource(async (url) => {
@@ -97,7 +106,9 @@ describe('the server', () => {
   });
   it('that lets go of it again is not asked for ever', async () => {
     let asked = 0;
-    const source = new ServerSource(async (url) => (++asked, url === '/api/trace' ? answer(made.header) : answer({ error: { code: 'gone' } }, 404)));
+    const source = new ServerSource(
+      async (url) => (++asked, url === '/api/trace' ? answer(made.header) : answer({ error: { code: 'gone' } }, 404)),
+    );
     const trace = await source.trace('a', '');
     await expect(source.block(trace, 0, 'rollout', 0)).rejects.toMatchObject({ code: 'gone' });
     expect(asked).toBe(4);
@@ -117,7 +128,9 @@ describe('the server', () => {
 describe('a page with its trace inside', () => {
   const made = synthesize('one', 'a', 'b', ['a', 'b'], [], { layers: 1, heads: 2 });
   const base64 = (codes: Uint16Array) => Buffer.from(codes.buffer).toString('base64');
-  const source = new PageSource(JSON.stringify(made.header), (id) => (id === 'regard-block-0-0-1' ? base64(made.block(0, 0, 1)) : null));
+  const source = new PageSource(JSON.stringify(made.header), (id) =>
+    id === 'regard-block-0-0-1' ? base64(made.block(0, 0, 1)) : null,
+  );
   it('has its blocks, and says which are missing', async () => {
     const { trace } = await source.info();
     expect((await source.block(trace!, 0, 0, 1)).codes).toEqual(made.block(0, 0, 1));

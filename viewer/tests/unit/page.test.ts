@@ -10,20 +10,38 @@ import { labelStride, shorten, showTokens } from '../../src/tokens';
 import type { HeadStatistics, Section } from '../../src/trace';
 
 describe('the address', () => {
-  const place = { ...START, text: 'Wie & was = 100 % #1? 你好', direction: 'de-en', section: 2, layer: 3, head: 1, view: 'lines' as const, step: 4, heads: [0, 1] };
+  const place = {
+    ...START,
+    text: 'Wie & was = 100 % #1? 你好',
+    direction: 'de-en',
+    section: 2,
+    layer: 3,
+    head: 1,
+    view: 'lines' as const,
+    step: 4,
+    heads: [0, 1],
+  };
   it('comes back as it was written, whatever the sentence holds', () => {
     expect(readPlace(writePlace(place))).toEqual(place);
     expect(readPlace(writePlace({ ...place, layer: 'rollout' })).layer).toBe('rollout');
   });
   it('is the one that the documents show', () => {
-    expect(writePlace({ ...START, text: 'a b', direction: 'en-zh', layer: 1, head: 2, view: 'head', step: 3 }))
-      .toBe('#text=a%20b&direction=en-zh&section=0&layer=1&head=2&view=head&step=3');
+    expect(writePlace({ ...START, text: 'a b', direction: 'en-zh', layer: 1, head: 2, view: 'head', step: 3 })).toBe(
+      '#text=a%20b&direction=en-zh&section=0&layer=1&head=2&view=head&step=3',
+    );
   });
   it('may be anything at all', () => {
-    expect(readPlace('#text=%E4%zz&layer=-1&head=1e9&view=<b>&step=x&heads=a,,2,2&=&x')).toEqual({ ...START, heads: [2] });
+    expect(readPlace('#text=%E4%zz&layer=-1&head=1e9&view=<b>&step=x&heads=a,,2,2&=&x')).toEqual({
+      ...START,
+      heads: [2],
+    });
   });
   it('is kept inside a smaller trace', () => {
-    const fitted = fitPlace({ ...place, layer: 'rollout', heads: [0, 7] }, [{ layers: 2, heads: 2, rollout: false }], 3);
+    const fitted = fitPlace(
+      { ...place, layer: 'rollout', heads: [0, 7] },
+      [{ layers: 2, heads: 2, rollout: false }],
+      3,
+    );
     expect(fitted).toMatchObject({ section: 0, layer: 0, head: 1, heads: [0], step: 0 });
   });
 });
@@ -59,12 +77,29 @@ describe('both languages', () => {
 });
 
 describe('statistics', () => {
-  const one = (entropy: number | null, same: number | null): HeadStatistics => ({ entropy, distance: null, first: 0, previous: null, same });
+  const one = (entropy: number | null, same: number | null): HeadStatistics => ({
+    entropy,
+    distance: null,
+    first: 0,
+    previous: null,
+    same,
+  });
   const section = {
-    name: 'encoder', queries: 0, keys: 0, layers: 2, heads: 2, causal: false, rollout: true, thumbnails: { rows: 0, columns: 0, data: new Uint8Array() },
-    statistics: [[one(2, 0.1), one(null, 0.5)], [one(1, 0.5), one(2, 0.9)]],
+    name: 'encoder',
+    queries: 0,
+    keys: 0,
+    layers: 2,
+    heads: 2,
+    causal: false,
+    rollout: true,
+    thumbnails: { rows: 0, columns: 0, data: new Uint8Array() },
+    statistics: [
+      [one(2, 0.1), one(null, 0.5)],
+      [one(1, 0.5), one(2, 0.9)],
+    ],
   } satisfies Section;
-  const order = (places: { layer: number; head: number }[]) => places.map(({ layer, head }) => `${layer}.${head}`).join(' ');
+  const order = (places: { layer: number; head: number }[]) =>
+    places.map(({ layer, head }) => `${layer}.${head}`).join(' ');
   it('are sorted, equals in the order of heads, none last', () => {
     expect(order(rank(section, QUESTIONS.sharp))).toBe('1.0 0.0 1.1 0.1');
     expect(order(rank(section, QUESTIONS.diffuse))).toBe('0.0 1.1 1.0 0.1');
@@ -72,7 +107,8 @@ describe('statistics', () => {
     expect(order(rank(section, { column: 'head', descending: false }))).toBe('0.0 0.1 1.0 1.1');
     expect(order(rank(section, { column: 'head', descending: true }))).toBe('1.1 1.0 0.1 0.0');
   });
-  it('ask only what can be answered', () => expect(questionsFor(section)).toEqual(['sharp', 'diffuse', 'first', 'same']));
+  it('ask only what can be answered', () =>
+    expect(questionsFor(section)).toEqual(['sharp', 'diffuse', 'first', 'same']));
 });
 
 describe('tokens', () => {
@@ -80,7 +116,8 @@ describe('tokens', () => {
     expect(showTokens(['▁The', '▁un', 'known', '▁', '.', '</s>'])).toEqual(['The', 'un', '·known', '␣', '.', '</s>']);
     expect(showTokens(['<2zh>', '▁', 'T', 'he'])).toEqual(['<2zh>', '␣', 'T', '·he']);
   });
-  it('in Chinese stay as they are', () => expect(showTokens(['<s>', '▁那只', '猫', '。'])).toEqual(['<s>', '那只', '猫', '。']));
+  it('in Chinese stay as they are', () =>
+    expect(showTokens(['<s>', '▁那只', '猫', '。'])).toEqual(['<s>', '那只', '猫', '。']));
   it('of byte-level BPE and WordPiece are understood', () => {
     expect(showTokens(['Hello', 'Ġworld', 'Ċ'])).toEqual(['Hello', 'world', '↵']);
     expect(showTokens(['[CLS]', 'play', '##ing'])).toEqual(['[CLS]', 'play', '·ing']);
@@ -146,7 +183,15 @@ describe('the layout', () => {
 });
 
 describe('colours', () => {
-  it.each(PALETTES.flatMap((name) => [[name, false], [name, true]] as const))('%s (dark: %s) change in one direction of lightness', (name, dark) => {
+  it.each(
+    PALETTES.flatMap(
+      (name) =>
+        [
+          [name, false],
+          [name, true],
+        ] as const,
+    ),
+  )('%s (dark: %s) change in one direction of lightness', (name, dark) => {
     const light = Array.from({ length: 65 }, (_, i) => luminance(paletteColor(name, dark, i / 64)));
     const sign = Math.sign(light[64] - light[0]);
     for (let i = 1; i < light.length; ++i) expect(sign * (light[i] - light[i - 1])).toBeGreaterThanOrEqual(-1e-4);
@@ -165,6 +210,7 @@ describe('colours', () => {
     expect(new Set(table).size).toBeGreaterThan(128);
   });
   it('of neighbouring heads differ', () => {
-    for (const dark of [false, true]) expect(new Set(Array.from({ length: 8 }, (_, i) => headColor(i, dark))).size).toBe(8);
+    for (const dark of [false, true])
+      expect(new Set(Array.from({ length: 8 }, (_, i) => headColor(i, dark))).size).toBe(8);
   });
 });

@@ -38,8 +38,16 @@ describe('a header', () => {
     ['another format', (h: any) => (h.format = 'x'), 'format must be "regard-trace"'],
     ['another version', (h: any) => (h.version = 2), 'this page reads version 1; version 2 came'],
     ['no sections', (h: any) => (h.sections = []), 'sections must not be empty'],
-    ['an axis that is not there', (h: any) => (h.sections[0].keys = 3), 'sections[0].keys must be a whole number from 0 to 2'],
-    ['thumbnails too short', (h: any) => (h.sections[1].thumbnails.data = 'AAAA'), 'sections[1].thumbnails must hold 54 bytes; 3 came'],
+    [
+      'an axis that is not there',
+      (h: any) => (h.sections[0].keys = 3),
+      'sections[0].keys must be a whole number from 0 to 2',
+    ],
+    [
+      'thumbnails too short',
+      (h: any) => (h.sections[1].thumbnails.data = 'AAAA'),
+      'sections[1].thumbnails must hold 54 bytes; 3 came',
+    ],
     ['tokens that are no list', (h: any) => (h.axes[0].tokens = 'abc'), 'axes[0].tokens must be a list'],
     ['a fraction of a layer', (h: any) => (h.sections[0].layers = 1.5), 'sections[0].layers must be a whole number'],
   ])('with %s is refused', (_, spoil, message) => {

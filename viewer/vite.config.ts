@@ -30,11 +30,15 @@ function onePage(): Plugin {
         "base-uri 'none'",
         "form-action 'none'",
       ].join('; ');
+      // Its first part: what we take of it, cividis and viridis, is not from ColorBrewer.
+      const d3 = new URL('node_modules/d3-scale-chromatic/LICENSE', import.meta.url);
+      const license = readFileSync(fileURLToPath(d3), 'utf8').split('Apache-Style')[0].trim();
       const template = readFileSync(fileURLToPath(new URL('index.html', import.meta.url)), 'utf8');
       // Functions, because "$&" in a replacement text would be read as a pattern.
       const page = template
         .replace('<!--policy-->', () => `<meta http-equiv="Content-Security-Policy" content="${policy}">`)
         .replace('<!--style-->', () => `<style>${style}</style>`)
+        .replace('<!--license-->', () => `<!-- Holds parts of d3-scale-chromatic.\n${license}\n-->`)
         .replace(/<script type="module"[^>]*><\/script>/, () => `<script>${script}</script>`);
       this.emitFile({ type: 'asset', fileName: 'index.html', source: page });
     },

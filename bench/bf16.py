@@ -86,16 +86,18 @@ class RegardBf16(Regard):
 
 
 class Product(harness.Contestant):
-    """c = a b^T in bf16; the truth is the same product in double."""
+    """c = a b^T of bf16 numbers; the truth is the same product in double."""
+
+    out_type = native.BFLOAT16
 
     def __init__(self, library, spec, threads):
         self.library, self.spec, self.threads = library, spec, threads
         self.a = self._matrix(spec.m, spec.k).fill(1)
         self.b = self._matrix(spec.n, spec.k).fill(2)
-        self.out = self._matrix(spec.m, spec.n)
+        self.out = self._matrix(spec.m, spec.n, self.out_type)
 
-    def _matrix(self, rows, columns):
-        return native.Tensor(self.library, (1, 1, rows, columns), native.BFLOAT16)
+    def _matrix(self, rows, columns, element_type=native.BFLOAT16):
+        return native.Tensor(self.library, (1, 1, rows, columns), element_type)
 
     def torches(self):
         return [matrix.torch()[0, 0] for matrix in (self.a, self.b, self.out)]
@@ -106,9 +108,9 @@ class Product(harness.Contestant):
 
 
 class RegardProduct(Product):
-    """The right side packed once and for all, as the layer has its weights."""
+    """The right side packed once and for all, and the result in float, as the layer has them."""
 
-    name, role, detail = "regard", "regard", "amx"
+    name, role, detail, out_type = "regard", "regard", "amx", native.FLOAT32
 
     def run(self, calls):
         s = self.spec
@@ -117,7 +119,7 @@ class RegardProduct(Product):
 
 
 class TorchProduct(Product):
-    """torch.mm."""
+    """torch.mm, which gives bf16."""
 
     name = "torch"
 

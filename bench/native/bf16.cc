@@ -50,8 +50,8 @@ double run_bf16(const AttentionCase& c, std::int64_t calls) {
   return now() - start;
 }
 
-// c = a b^T, all bf16 and contiguous, with b packed before the clock runs, as a
-// layer has its weights. One thread.
+// c = a b^T, a and b bf16 and c float, contiguous, with b packed before the
+// clock runs, as a layer has its weights. One thread.
 double run_gemm(std::int64_t m, std::int64_t n, std::int64_t k, const void* a,
                 const void* b, void* c, std::int64_t calls) {
   using kernels::Storage;
@@ -61,21 +61,16 @@ double run_gemm(std::int64_t m, std::int64_t n, std::int64_t k, const void* a,
   kernels::bf16_pack_right({b, Storage::kBFloat16, k}, n, k, right);
   const std::int64_t rows = kernels::bf16_gemm_rows(k);
   AlignedBuffer scratch(kernels::bf16_gemm_scratch_bytes(rows, k));
-  const auto row = [](auto* base, std::int64_t elements) {
-    return static_cast<std::byte*>(
-               const_cast<void*>(static_cast<const void*>(base))) +
-           elements * 2;
-  };
   const double start = now();
   for (std::int64_t i = 0; i < calls; ++i) {
     for (std::int64_t first = 0; first < m; first += rows) {
       kernels::bf16_gemm({.m = std::min(rows, m - first),
                           .n = n,
                           .k = k,
-                          .a = {row(a, first * k), Storage::kBFloat16, k},
+                          .a = {static_cast<const BFloat16*>(a) + first * k,
+                                Storage::kBFloat16, k},
                           .b = right,
-                          .c = row(c, first * n),
-                          .c_storage = Storage::kBFloat16,
+                          .c = static_cast<float*>(c) + first * n,
                           .c_stride = n},
                          scratch.data());
     }

@@ -251,17 +251,34 @@ void add_values(const Bf16Head& head, const Bf16Strip& strip) noexcept {
 // Cache lines of what is ahead that a step of a product fetches.
 constexpr int kAheadLines = 4;
 
+// Where the sums of one panel go: a tile's first row, and bytes between rows.
+struct SumPlace {
+  float* tiles[4];
+  std::int64_t stride;
+};
+
+inline SumPlace place_of(const Bf16Product& p, int panel) {
+  float* const sums = p.sums + panel * kProductFloats;
+  if (p.result == nullptr) {
+    return {{sums, sums + kTileFloats, sums + 2 * kTileFloats,
+             sums + 3 * kTileFloats},
+            64};
+  }
+  float* const row = p.result + panel * kPanelRows * p.result_stride;
+  float* const next = row + 16 * p.result_stride;
+  return {{row, row + 16, next, next + 16}, p.result_stride * 4};
+}
+
 // Stores a sum of the panel before, if any, and begins the one of `sums`. A
 // macro, because the names of tiles must be literals.
-#define REGARD_START_SUM(tile, before)                                    \
-  do {                                                                    \
-    float* const old = (before);                                          \
-    if (old != nullptr) _tile_stored(tile, old + (tile)*kTileFloats, 64); \
-    if (p.from_zero) {                                                    \
-      _tile_zero(tile);                                                   \
-    } else {                                                              \
-      _tile_loadd(tile, sums + (tile)*kTileFloats, 64);                   \
-    }                                                                     \
+#define REGARD_START_SUM(tile, is_later)                                 \
+  do {                                                                   \
+    if (is_later) _tile_stored(tile, before.tiles[tile], before.stride); \
+    if (p.from_zero) {                                                   \
+      _tile_zero(tile);                                                  \
+    } else {                                                             \
+      _tile_loadd(tile, sums + (tile)*kTileFloats, 64);                  \
+    }                                                                    \
   } while (false)
 
 inline void fetch_ahead(const Bf16Bits*& ahead, const Bf16Bits* end) {
@@ -273,26 +290,26 @@ inline void fetch_ahead(const Bf16Bits*& ahead, const Bf16Bits* end) {
   ahead += kAheadLines * 32;
 }
 
-// All panels of 32 rows. Tile operations run in order, so the sums of one panel
+// Panels [first, last). Tile operations run in order, so the sums of one panel
 // are stored between the first products of the next: none waits for the last.
-void multiply_panels(const Bf16Product& p, int panels) {
+void multiply_panels(const Bf16Product& p, int first, int last) {
   const Bf16Bits* ahead = p.ahead;
-  float* before = nullptr;
-  for (int panel = 0; panel < panels; ++panel) {
+  SumPlace before{};
+  for (int panel = first; panel < last; ++panel) {
     const Bf16Bits* left = p.left + panel * p.left_stride;
     const Bf16Bits* right = p.right;
     float* const sums = p.sums + panel * kProductFloats;
     _tile_loadd(6, right, 64);
     _tile_loadd(4, left, 64);
-    REGARD_START_SUM(0, before);
+    REGARD_START_SUM(0, panel > first);
     _tile_dpbf16ps(0, 4, 6);
     _tile_loadd(7, right + kTileBf16, 64);
-    REGARD_START_SUM(1, before);
+    REGARD_START_SUM(1, panel > first);
     _tile_dpbf16ps(1, 4, 7);
     _tile_loadd(5, left + kTileBf16, 64);
-    REGARD_START_SUM(2, before);
+    REGARD_START_SUM(2, panel > first);
     _tile_dpbf16ps(2, 5, 6);
-    REGARD_START_SUM(3, before);
+    REGARD_START_SUM(3, panel > first);
     _tile_dpbf16ps(3, 5, 7);
     fetch_ahead(ahead, p.ahead_end);
     for (int step = 1; step < p.steps; ++step) {
@@ -308,12 +325,12 @@ void multiply_panels(const Bf16Product& p, int panels) {
       _tile_dpbf16ps(3, 5, 7);
       fetch_ahead(ahead, p.ahead_end);
     }
-    before = sums;
+    before = place_of(p, panel);
   }
-  _tile_stored(0, before, 64);
-  _tile_stored(1, before + kTileFloats, 64);
-  _tile_stored(2, before + 2 * kTileFloats, 64);
-  _tile_stored(3, before + 3 * kTileFloats, 64);
+  _tile_stored(0, before.tiles[0], before.stride);
+  _tile_stored(1, before.tiles[1], before.stride);
+  _tile_stored(2, before.tiles[2], before.stride);
+  _tile_stored(3, before.tiles[3], before.stride);
 }
 
 // The last panel, where it has one block of rows.
@@ -321,8 +338,9 @@ void multiply_half(const Bf16Product& p, int panel) {
   const Bf16Bits* left = p.left + panel * p.left_stride;
   const Bf16Bits* right = p.right;
   float* const sums = p.sums + panel * kProductFloats;
-  REGARD_START_SUM(0, nullptr);
-  REGARD_START_SUM(1, nullptr);
+  const SumPlace before{};
+  REGARD_START_SUM(0, false);
+  REGARD_START_SUM(1, false);
   for (int step = 0; step < p.steps; ++step) {
     _tile_loadd(4, left, 64);
     _tile_loadd(6, right, 64);
@@ -338,9 +356,16 @@ void multiply_half(const Bf16Product& p, int panel) {
 
 void multiply(const Bf16Product& product) noexcept {
   REGARD_FENCE;
-  const int panels = (product.rows + 15) / kPanelRows;
-  if (panels > 0) multiply_panels(product, panels);
-  if (product.rows > panels * kPanelRows) multiply_half(product, panels);
+  const int whole = product.rows / kPanelRows;
+  const int rest = product.rows - whole * kPanelRows;
+  if (whole > 0) multiply_panels(product, 0, whole);
+  if (rest > 16) {
+    Bf16Product last = product;
+    last.result = nullptr;
+    multiply_panels(last, whole, whole + 1);
+  } else if (rest > 0) {
+    multiply_half(product, whole);
+  }
   REGARD_FENCE;
 }
 

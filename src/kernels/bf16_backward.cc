@@ -478,9 +478,7 @@ class HeadBackward {
                                               kBundleStrips * kProductFloats,
                    .steps = count,
                    .rows = strips * kStripRows,
-                   .from_zero = false,
-                   .ahead = nullptr,
-                   .ahead_end = nullptr});
+                   .from_zero = false});
     }
   }
 
@@ -494,9 +492,7 @@ class HeadBackward {
                  .sums = sums,
                  .steps = strips,
                  .rows = static_cast<int>(panels) * kPanelRows,
-                 .from_zero = false,
-                 .ahead = nullptr,
-                 .ahead_end = nullptr});
+                 .from_zero = false});
   }
 
   // ---- after ----

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <vector>
 
+#include "hwy/cache_control.h"
 #include "kernels/bf16_passes.h"
 #include "regard/core/float16.h"
 
@@ -46,15 +47,15 @@ class Product {
 
   void run() {
     for (std::int64_t panel = 0; panel < panels_; ++panel) pack_left(panel);
-    if (steps_ == 0) {
-      std::memset(sums_, 0, sizeof(float) * panels_ * kProductFloats);
-    }
     f_.begin();
     for (std::int64_t column = 0; column < job_.n; column += kPanel) {
+      start_sums(column);
       for (std::int64_t step = 0; step < steps_; step += kRunSteps) {
+        fetch_results(column, step);
         multiply_run(column, step);
       }
-      for (std::int64_t panel = 0; panel < panels_; ++panel) {
+      const std::int64_t written = direct(column) ? job_.m / kPanel : 0;
+      for (std::int64_t panel = written; panel < panels_; ++panel) {
         write(panel, column);
       }
     }
@@ -78,6 +79,42 @@ class Product {
                     left_ + panel * panel_size(job_.k));
   }
 
+  // Whether the last run writes the result itself.
+  bool direct(std::int64_t column) const {
+    return job_.c_storage == Storage::kFloat32 && steps_ > 0 &&
+           column + kPanel <= job_.n;
+  }
+  bool from_zero() const { return job_.bias == nullptr && steps_ > 0; }
+
+  // The sums begin with the bias.
+  void start_sums(std::int64_t column) const {
+    if (from_zero()) return;
+    float bias[kPanel] = {};
+    const std::int64_t columns = std::min(kPanel, job_.n - column);
+    if (job_.bias != nullptr) {
+      std::copy_n(job_.bias + column, columns, bias);
+    }
+    for (std::int64_t row = 0; row < panels_ * kPanel; ++row) {
+      float* const to = sums_ + row / 16 * 2 * kTileFloats + row % 16 * 16;
+      std::memcpy(to, bias, sizeof(float) * 16);
+      std::memcpy(to + kTileFloats, bias + 16, sizeof(float) * 16);
+    }
+  }
+
+  // Has the lines that the result goes to brought near, a share of the rows in
+  // each run: they are far apart, and a store would wait for each.
+  void fetch_results(std::int64_t column, std::int64_t step) const {
+    const std::int64_t size = bytes_of(job_.c_storage);
+    const std::int64_t bytes = std::min(kPanel, job_.n - column) * size;
+    const std::int64_t last = std::min(steps_, step + kRunSteps);
+    for (std::int64_t i = job_.m * step / steps_; i < job_.m * last / steps_;
+         ++i) {
+      const std::byte* const row = static_cast<const std::byte*>(job_.c) +
+                                   (i * job_.c_stride + column) * size;
+      for (std::int64_t at = 0; at < bytes; at += 64) hwy::Prefetch(row + at);
+    }
+  }
+
   // One run along k of 32 columns, for all rows. What comes next follows in
   // memory.
   void multiply_run(std::int64_t column, std::int64_t step) const {
@@ -92,17 +129,20 @@ class Product {
          .sums = sums_,
          .steps = static_cast<int>(steps),
          .rows = static_cast<int>(job_.m),
-         .from_zero = step == 0,
+         .from_zero = step == 0 && from_zero(),
          .ahead = next,
          .ahead_end = std::min(next + kRunSteps * 2 * kTileBf16,
-                               job_.b + bf16_packed_size(job_.n, job_.k))});
+                               job_.b + bf16_packed_size(job_.n, job_.k)),
+         .result = direct(column) && step + steps == steps_
+                       ? static_cast<float*>(job_.c) + column
+                       : nullptr,
+         .result_stride = job_.c_stride});
   }
 
   void write(std::int64_t panel, std::int64_t column) const {
     const std::int64_t at = panel * kPanel * job_.c_stride + column;
     bf16_write_sums(
         {.sums = sums_of(panel),
-         .bias = job_.bias == nullptr ? nullptr : job_.bias + column,
          .rows = rows_of(panel),
          .columns = static_cast<int>(std::min(kPanel, job_.n - column)),
          .storage = job_.c_storage,
@@ -147,13 +187,12 @@ float value_at(const Bf16Rows& rows, std::int64_t row, std::int64_t at) {
 void plain_gemm(const Bf16Gemm& job) {
   for (std::int64_t i = 0; i < job.m; ++i) {
     for (std::int64_t j = 0; j < job.n; ++j) {
-      float sum = 0;
+      float sum = job.bias == nullptr ? 0 : job.bias[j];
       for (std::int64_t at = 0; at < job.k; ++at) {
         const Bf16Bits b = job.b[place_of(j, at, job.k)];
         sum += static_cast<float>(BFloat16(value_at(job.a, i, at))) *
                std::bit_cast<float>(std::uint32_t{b} << 16);
       }
-      if (job.bias != nullptr) sum += job.bias[j];
       std::byte* const to = static_cast<std::byte*>(job.c) +
                             (i * job.c_stride + j) * bytes_of(job.c_storage);
       const auto store = [&](auto value) {

@@ -29,8 +29,8 @@ struct Bf16Rows {
 void bf16_pack_right(const Bf16Rows& transposed, std::int64_t n, std::int64_t k,
                      Bf16Bits* packed);
 
-// c = a b + bias. Any size may be zero; with k = 0 the bias is still written.
-// For threads, n is cut between panels.
+// c = bias + a b, summed in this order. Any size may be zero; with k = 0 c is
+// the bias. For threads, n is cut between panels.
 struct Bf16Gemm {
   std::int64_t m = 0;
   std::int64_t n = 0;

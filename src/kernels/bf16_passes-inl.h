@@ -197,18 +197,13 @@ void WriteRow(const float* row, float factor, std::int64_t n, Storage storage,
 
 void WriteSums(const Bf16Sums& sums) {
   const Tag d;
-  HWY_ALIGN float bias[32] = {};
-  if (sums.bias != nullptr) {
-    std::memcpy(bias, sums.bias, sizeof(float) * sums.columns);
-  }
   for (int r = 0; r < sums.rows; ++r) {
     const float* const row = sums.sums + r / 16 * 2 * kTileFloats + r % 16 * 16;
     void* const to =
         static_cast<char*>(sums.out) + r * sums.stride * bytes_of(sums.storage);
     write_columns(
         [&](std::int64_t c) HWY_ATTR {
-          return hn::Add(hn::Load(d, row + c / 16 * kTileFloats + c % 16),
-                         hn::Load(d, bias + c));
+          return hn::Load(d, row + c / 16 * kTileFloats + c % 16);
         },
         sums.columns, sums.storage, to);
   }

@@ -78,10 +78,9 @@ void bf16_scale_row(float* row, int tiles, float factor) noexcept;
 void bf16_pack_panel(const void* const* rows, int count, Storage storage,
                      std::int64_t k, Bf16Bits* to) noexcept;
 
-// out [rows, columns] <- the sums of a Bf16Product + bias, in storage.
+// out [rows, columns] <- the sums of a Bf16Product, in storage.
 struct Bf16Sums {
   const float* sums;
-  const float* bias;  // [columns], or null
   int rows, columns;  // at most 32
   Storage storage;
   void* out;

@@ -86,7 +86,12 @@ struct Bf16Product {
   int rows;     // over all panels; the rest of the last one gets anything
   bool from_zero;
   // What will be wanted soon, to be fetched meanwhile; may be empty.
-  const Bf16Bits *ahead, *ahead_end;
+  const Bf16Bits* ahead = nullptr;
+  const Bf16Bits* ahead_end = nullptr;
+  // If given, the rows of whole panels go there and not to sums, `stride`
+  // floats apart, one panel after the other.
+  float* result = nullptr;
+  std::int64_t result_stride = 0;
 };
 inline constexpr int kProductFloats = 4 * kTileFloats;  // a panel's sums
 inline constexpr int kPanelRows = 32;

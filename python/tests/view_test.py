@@ -3,6 +3,7 @@
 
 import base64
 import doctest
+import hashlib
 import html
 import json
 import os
@@ -119,6 +120,16 @@ def test_the_notebook_gets_the_page_in_a_frame_of_its_own():
     assert html.unescape(frame.group(2)) == view.html
     assert header_of(view.html)["axes"][0]["tokens"] == ["<b>", "</script>", "\u732b"]
     assert "MB" in repr(view)
+
+
+def test_the_policy_lets_the_pages_own_script_run_and_nothing_else():
+    page = regard.view(softmax(1, 1, 3, 3)).html
+    policy = re.search(r'<meta http-equiv="Content-Security-Policy" content="([^"]*)">', page).group(1)
+    scripts = re.findall(r"<script>(.*?)</script>", page, re.S)
+    assert len(scripts) == 1
+    digest = base64.b64encode(hashlib.sha256(scripts[0].encode()).digest()).decode()
+    assert f"script-src 'sha256-{digest}'" in policy
+    assert "default-src 'none'" in policy and "unsafe" not in policy
 
 
 def test_save_writes_the_page(tmp_path):

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // regard view: what every head looks at, in the browser.
 #include <fmt/format.h>
+#include <malloc.h>
 #include <spawn.h>
 #include <unistd.h>
 
@@ -170,8 +171,17 @@ std::unique_ptr<view::Server> start_server(
   return std::make_unique<view::Server>(translator, trace, options);
 }
 
+// Each of many threads computes now and then. With a heap of its own, as glibc
+// gives it, each would keep what its largest sentence took.
+void share_one_heap() {
+#ifdef __GLIBC__
+  mallopt(M_ARENA_MAX, 1);
+#endif
+}
+
 void serve(const tasks::Translator* translator,
            const std::optional<view::Trace>& trace, const ViewFlags& flags) {
+  share_one_heap();
   view::ServerOptions options;
   options.host = flags.host;
   options.model = name_of(flags.model.empty() ? flags.weights : flags.model);

@@ -134,7 +134,7 @@ void BoundedQueue::enqueue(std::function<void()> task) {
 
 bool BoundedQueue::has_waiting() const {
   const std::lock_guard lock(mutex_);
-  return !tasks_.empty();
+  return tasks_.size() > free_threads_;
 }
 
 void BoundedQueue::work() {
@@ -142,7 +142,9 @@ void BoundedQueue::work() {
     std::function<void()> task;
     {
       std::unique_lock lock(mutex_);
+      ++free_threads_;
       changed_.wait(lock, [this] { return stopping_ || !tasks_.empty(); });
+      --free_threads_;
       if (tasks_.empty()) return;
       task = std::move(tasks_.front());
       tasks_.pop_front();

@@ -79,6 +79,7 @@ class BoundedQueue : public httplib::TaskQueue {
 
   void enqueue(std::function<void()> task) override;
   void shutdown() override;
+  // Does a task wait that no thread is free for?
   bool has_waiting() const;
 
  private:
@@ -89,6 +90,7 @@ class BoundedQueue : public httplib::TaskQueue {
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<std::function<void()>> tasks_;
+  std::size_t free_threads_ = 0;
   bool stopping_ = false;
   std::vector<std::thread> threads_;
 };

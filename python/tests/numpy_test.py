@@ -271,6 +271,17 @@ def test_explain_counts_the_pairs():
     assert plan.threads == 1 and "pairs" in repr(plan)
 
 
+def test_the_layer_computes_in_bf16_on_request():
+    layer = regard.MultiHeadAttention(64, 4, seed=3)
+    x = np.random.default_rng(5).normal(size=(2, 20, 64)).astype(np.float32)
+    exact = layer(x, mask=regard.mask.causal())
+    rounded = layer(x, mask=regard.mask.causal(), compute="bfloat16")
+    error = np.abs(rounded - exact).max() / np.abs(exact).max()
+    assert 1e-5 < error < 2e-2
+    with pytest.raises(ValueError, match="compute in bf16 is for inference; a context for backward came"):
+        layer(x, compute="bfloat16", keep_context=True)
+
+
 def test_the_layer_computes_its_definition_and_its_gradients():
     layer = regard.MultiHeadAttention(8, 2, seed=1)
     state = {name: value.astype(np.float64) for name, value in layer.state_dict().items()}

@@ -88,6 +88,17 @@ TEST(Section, HasTheStatisticsOfTheDefinition) {
   EXPECT_TRUE(section.is_causal());
 }
 
+TEST(Section, IsCausalOnlyWhereNothingLooksAhead) {
+  const Tensor ahead({0.5f, 0.5f, 0.0f, 1.0f}, {1, 2, 2});
+  EXPECT_FALSE(section_of(ahead, true).is_causal());
+  const Tensor behind({1.0f, 0.0f, 0.5f, 0.5f}, {1, 2, 2});
+  EXPECT_TRUE(section_of(behind, true).is_causal());
+  // One layer that looks ahead is enough.
+  Section both = section_of(behind, true);
+  both.add_layer(view_of(ahead));
+  EXPECT_FALSE(both.is_causal());
+}
+
 // Means are over the rows that see anything.
 TEST(Section, CountsNoRowThatSeesNothing) {
   const Tensor weights({0.0f, 0.0f, 0.5f, 0.5f}, {1, 2, 2});

@@ -373,7 +373,7 @@ std::string HeatMaps::legend() const {
   }
   brush.lift(line);
   line += fmt::format(" {:.3g}", largest());
-  if (layout_.halves) line += "; a line is two queries high";
+  if (layout_.halves) line += "; a line is two cells high";
   if (layout_.block > 1) {
     line += fmt::format("; a cell is the largest of {0} x {0} weights",
                         layout_.block);

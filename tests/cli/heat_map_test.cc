@@ -128,7 +128,7 @@ TEST(HeatMaps, DrawHalfBlocksWhereColorsLetThemBeSmall) {
                               one + ";48;" + one + "m\u2580\x1b[0m?\n"));
   EXPECT_THAT(
       text, HasSubstr("\n2            \x1b[0;38;" + one + "m\u2580\x1b[0m\n"));
-  EXPECT_THAT(text, HasSubstr("; a line is two queries high\n"));
+  EXPECT_THAT(text, HasSubstr("; a line is two cells high\n"));
   EXPECT_THAT(drawn({1, 3, 12}, {}, {Ink::kColors256, 20}, weights),
               HasSubstr("\x1b[0;38;5;226m\u2580"));
   // Where only ASCII can be shown, blocks of weights must do.

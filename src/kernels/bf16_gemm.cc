@@ -236,6 +236,7 @@ void bf16_pack_right(const Bf16Rows& transposed, std::int64_t n, std::int64_t k,
   }
   const Bf16Functions& f = bf16_functions();
   const std::int64_t steps = steps_of(k);
+  if (steps == 0) return;
   std::vector<Bf16Bits> staging(static_cast<std::size_t>(16 * steps * 32));
   for (std::int64_t tile = 0; tile < 2 * panels_of(n); ++tile) {
     const Bf16Bits* rows[16];

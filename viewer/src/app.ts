@@ -138,7 +138,7 @@ export class App {
     if (!section) return '';
     const { layer, head } = this.state;
     if (layer === 'rollout') return this.t('rolloutOf', { section: this.sectionName(section) });
-    return this.t('placeOf', { section: this.sectionName(section), layer: layer + 1, head: head + 1 });
+    return this.t('placeOf', { section: this.sectionName(section), layer, head });
   }
 
   // Tokens as they are shown.

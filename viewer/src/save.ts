@@ -91,7 +91,7 @@ export function fileName(app: App, ending: string): string {
   if (view === 'grid' && ending !== 'json') return `regard-heads.${ending}`;
   return layer === 'rollout'
     ? `regard-${name}-rollout.${ending}`
-    : `regard-${name}-layer${layer + 1}-head${head + 1}.${ending}`;
+    : `regard-${name}-layer${layer}-head${head}.${ending}`;
 }
 
 export function download(name: string, content: Blob): void {

@@ -104,11 +104,11 @@ export class StatisticsPanel {
             type: 'button',
             'aria-label': app.t('placeOf', {
               section: app.sectionName(section),
-              layer: place.layer + 1,
-              head: place.head + 1,
+              layer: place.layer,
+              head: place.head,
             }),
           },
-          `${place.layer + 1}·${place.head + 1}`,
+          `${place.layer}·${place.head}`,
         );
         const row = h(
           'tr',

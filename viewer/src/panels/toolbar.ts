@@ -143,8 +143,8 @@ export class Toolbar {
     const one = app.section!;
     this.layer.element.hidden = rolled || one.layers === 1;
     this.head.element.hidden = rolled || one.heads === 1;
-    this.layer.show(app.t('layerOf', { layer: rolled ? '' : layer + 1 }));
-    this.head.show(app.t('headOf', { head: head + 1 }));
+    this.layer.show(app.t('layerOf', { layer: rolled ? '' : layer }));
+    this.head.show(app.t('headOf', { head }));
     this.rollout.hidden = !one.rollout;
     choose(this.rollout, rolled);
     this.zoom.hidden = view !== 'head';

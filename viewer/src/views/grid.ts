@@ -78,9 +78,9 @@ export class GridView implements View {
     grid.style.gap = section.heads > 8 ? '4px' : `${GAP}px`;
     grid.append(h('span', { class: 'corner', 'aria-hidden': 'true' }));
     for (let head = 0; head < section.heads; ++head)
-      grid.append(h('span', { class: 'tick', 'aria-hidden': 'true' }, String(head + 1)));
+      grid.append(h('span', { class: 'tick', 'aria-hidden': 'true' }, String(head)));
     for (let layer = 0; layer < section.layers; ++layer) {
-      grid.append(h('span', { class: 'tick', 'aria-hidden': 'true' }, String(layer + 1)));
+      grid.append(h('span', { class: 'tick', 'aria-hidden': 'true' }, String(layer)));
       for (let head = 0; head < section.heads; ++head) grid.append(this.buildThumbnail(section, index, layer, head));
     }
     return h('section', {}, heading, isKey(note) && h('p', { class: 'under' }, app.t(note)), grid);
@@ -93,7 +93,7 @@ export class GridView implements View {
     const rows = queriesOf(trace, section).length;
     const columns = keysOf(trace, section).length;
     canvas.style.aspectRatio = String(Math.min(Math.max(columns / rows, 0.6), 1.7));
-    const label = app.t('placeOf', { section: app.sectionName(section), layer: layer + 1, head: head + 1 });
+    const label = app.t('placeOf', { section: app.sectionName(section), layer, head });
     const { entropy } = section.statistics[layer][head];
     const full = entropy === null ? label : `${label} · ${app.t('entropy')} ${entropy.toFixed(2)}`;
     const button = h(
@@ -179,7 +179,7 @@ export class GridView implements View {
         trace.sections.forEach((section, index) => {
           pen.text(24, y + 10, this.app.sectionName(section), { fill: theme.ink, size: 15, bold: true });
           for (let head = 0; head < section.heads; ++head) {
-            pen.text(24 + head * (side + GAP) + side / 2, y + 34, String(head + 1), {
+            pen.text(24 + head * (side + GAP) + side / 2, y + 34, String(head), {
               fill: theme.soft,
               size: 11,
               align: 'center',
@@ -187,7 +187,7 @@ export class GridView implements View {
           }
           y += 46;
           for (let layer = 0; layer < section.layers; ++layer) {
-            pen.text(18, y + side / 2, String(layer + 1), { fill: theme.soft, size: 11, align: 'right' });
+            pen.text(18, y + side / 2, String(layer), { fill: theme.soft, size: 11, align: 'right' });
             for (const one of this.thumbnails) {
               if (one.section !== index || one.layer !== layer) continue;
               pen.image(

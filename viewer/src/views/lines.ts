@@ -61,10 +61,10 @@ export class LinesView implements View {
         {
           type: 'button',
           class: 'chip',
-          'aria-label': app.t('headOf', { head: head + 1 }),
+          'aria-label': app.t('headOf', { head }),
           click: () => this.toggle(head),
         },
-        String(head + 1),
+        String(head),
       );
       chip.style.setProperty('--chip', headColor(head, dark));
       choose(chip, on);

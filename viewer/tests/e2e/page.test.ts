@@ -111,7 +111,7 @@ describe.skipIf(!findChromium())('the page', () => {
   it('opens a head from the grid, and says what is under the pointer', async () => {
     const page = await visit(link('view=grid'));
     await page.locator('.thumb').nth(1).click();
-    expect(await page.locator('h2.figure-title').textContent()).toBe('Encoder · layer 1 · head 2');
+    expect(await page.locator('h2.figure-title').textContent()).toBe('Encoder · layer 0 · head 1');
     await page.waitForFunction(() => !document.querySelector('.heat.waiting'));
     await pointAt(page, 0.3, 0.5);
     const said = await page.locator('.reading').textContent();
@@ -152,7 +152,7 @@ describe.skipIf(!findChromium())('the page', () => {
 
   it('draws lines for several heads and only those of a token that is pointed at', async () => {
     const page = await visit(link('view=lines&section=0&layer=1&head=0'));
-    await button(page, 'Head 3').click();
+    await button(page, 'Head 2').click();
     expect(page.url()).toContain(`heads=${encodeURIComponent('0,2')}`);
     expect(await page.locator('.heads .chip[aria-pressed=true]').count()).toBe(2);
     const canvas = page.locator('.scroll canvas');
@@ -205,12 +205,12 @@ describe.skipIf(!findChromium())('the page', () => {
 
   it('opens at the place of a permalink, and follows a changed address', async () => {
     const page = await visit(link('section=2&layer=1&head=3&view=lines'));
-    expect(await page.locator('h2.figure-title').textContent()).toBe('Cross · layer 2 · head 4');
+    expect(await page.locator('h2.figure-title').textContent()).toBe('Cross · layer 1 · head 3');
     await page.evaluate(
       () => (location.hash = location.hash.replace('view=lines', 'view=head').replace('head=3', 'head=0')),
     );
     await page.waitForFunction(
-      () => document.querySelector('h2.figure-title')!.textContent === 'Cross · layer 2 · head 1',
+      () => document.querySelector('h2.figure-title')!.textContent === 'Cross · layer 1 · head 0',
     );
   });
 
@@ -220,7 +220,7 @@ describe.skipIf(!findChromium())('the page', () => {
     expect(png.subarray(1, 4).toString()).toBe('PNG');
     expect(png.readUInt32BE(16)).toBeGreaterThan(600);
     const drawing = await save(page, 'Drawing (SVG)');
-    expect(drawing.suggestedFilename()).toBe('regard-encoder-layer2-head2.svg');
+    expect(drawing.suggestedFilename()).toBe('regard-encoder-layer1-head1.svg');
     const svg = readFileSync((await drawing.path())!, 'utf8');
     expect(svg).toMatch(/^<svg xmlns/);
     expect(svg).toContain('>cat</text>');
@@ -364,7 +364,7 @@ describe.skipIf(!findChromium())('the page', () => {
     const inside = page.frameLocator('iframe');
     await inside.locator('.thumb').nth(3).click();
     await inside.locator('.strongest li').first().waitFor();
-    expect(await inside.locator('h2.figure-title').textContent()).toBe('Encoder · layer 2 · head 2');
+    expect(await inside.locator('h2.figure-title').textContent()).toBe('Encoder · layer 1 · head 1');
   });
 
   it('from a file without all heads says which it has not, and goes on', async () => {

@@ -237,16 +237,9 @@ def run(context):
     if context.arguments.memory_child:
         memory_child(context)
         return None
-    results = []
-    for name in context.rows:
-        try:
-            result = measure_memory(context) if name == "memory" else measure_row(context, name)
-        except (harness.WrongResult, native.NativeError) as error:
-            result = {"kind": "wrong", "row": name, "error": str(error)}
-        context.progress.clear()
-        report.print_row(result)
-        results.append(result)
-    return results
+    return report.measure_rows(
+        context, lambda name: measure_memory(context) if name == "memory" else measure_row(context, name)
+    )
 
 
 def measure_row(context, name):

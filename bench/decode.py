@@ -221,16 +221,9 @@ class Torch(harness.Contestant):
 def run(context):
     """Measures the rows asked for; returns their results. See bench.py for the context."""
     declare(context.library)
-    results = []
-    for name in context.rows:
-        try:
-            result = measure_row(context, next(row for row in ROWS if row.name == name))
-        except (harness.WrongResult, native.NativeError) as error:
-            result = {"kind": "wrong", "row": name, "error": str(error)}
-        context.progress.clear()
-        report.print_row(result)
-        results.append(result)
-    return results
+    return report.measure_rows(
+        context, lambda name: measure_row(context, next(row for row in ROWS if row.name == name))
+    )
 
 
 def measure_row(context, row):

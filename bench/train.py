@@ -257,16 +257,7 @@ def run(context):
         declare(context.library)
     except OSError as error:
         sys.exit(f"bench: {error}")
-    results = []
-    for name in context.rows:
-        try:
-            result = measure_row(context, ROWS[name])
-        except (harness.WrongResult, native.NativeError) as error:
-            result = {"kind": "wrong", "row": name, "error": str(error)}
-        context.progress.clear()
-        report.print_row(result)
-        results.append(result)
-    return results
+    return report.measure_rows(context, lambda name: measure_row(context, ROWS[name]))
 
 
 def measure_row(context, row):

@@ -209,21 +209,14 @@ def run(context):
     if arguments.memory_child:
         memory_child(context, model)
         return None
-    results = []
     with tempfile.TemporaryDirectory() as folder:
         if "ctranslate2" in context.peers:
             convert(model, arguments, folder)
-        for name in context.rows:
-            try:
-                result = (
-                    measure_memory(context) if name == "memory" else measure_row(context, model, ROWS[name], folder)
-                )
-            except (harness.WrongResult, native.NativeError) as error:
-                result = {"kind": "wrong", "row": name, "error": str(error)}
-            context.progress.clear()
-            report.print_row(result)
-            results.append(result)
-    return results
+
+        def measure(name):
+            return measure_memory(context) if name == "memory" else measure_row(context, model, ROWS[name], folder)
+
+        return report.measure_rows(context, measure)
 
 
 def measure_row(context, model, row, folder):

@@ -8,6 +8,8 @@ import pathlib
 import re
 import sys
 
+from lib import harness, native
+
 BAR_WIDTH = 30
 
 
@@ -98,6 +100,20 @@ def _print_memory(result):
             f" = {entry['added'] / entry['inputs']:.3f}x inputs, {duration(entry['seconds'])}"
         )
     print(f"    regard: {verdict_text(result['verdict'])}")
+
+
+def measure_rows(context, measure):
+    """measure(name) for every row asked for, each printed as it comes; a wrong result is one of them."""
+    results = []
+    for name in context.rows:
+        try:
+            result = measure(name)
+        except (harness.WrongResult, native.NativeError) as error:
+            result = {"kind": "wrong", "row": name, "error": str(error)}
+        context.progress.clear()
+        print_row(result)
+        results.append(result)
+    return results
 
 
 def print_summary(results):

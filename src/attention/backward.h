@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cmath>
+#include <cstdint>
 #include <vector>
 
 #include "attention/problem.h"
@@ -33,6 +35,33 @@ struct BackwardProblem {
 struct HeadSums {
   HeadSums(std::int64_t entries, std::int64_t heads)
       : slopes(entries * heads), sinks(slopes), scales(slopes) {}
+
+  // Adds the rows that a kernel did of a head and its group, in index order.
+  // `Head` is kernels::BackwardHead or kernels::Bf16BackwardHead.
+  template <typename T, typename Head>
+  void add_rows(const BackwardProblem<T>& b, std::int64_t index,
+                std::int64_t kv_head, const Head& head) {
+    const Problem<T>& p = b.forward;
+    const bool row_bias =
+        !b.gradients.bias.is_null() && head.block.bias_key_stride == 0;
+    for (std::int64_t i = 0; i < head.row_count; ++i) {
+      const auto& row = head.block.rows[i];
+      const auto at = static_cast<std::size_t>(index * p.heads +
+                                               kv_head * p.group + i % p.group);
+      if (row_bias) *head.backward_rows[i].d_bias += head.d_row_biases[i];
+      slopes[at] += head.d_slopes[i];
+      if (head.d_scales != nullptr) {
+        scales[at] += static_cast<double>(head.d_scales[i]) * p.scale;
+      }
+      // A sink is a score without a value: dS = P (0 - delta). One of -inf is
+      // none.
+      if (head.block.has_sink && std::isfinite(row.sink)) {
+        const double weight =
+            std::exp(static_cast<double>(row.sink) - *row.lse);
+        sinks[at] -= weight * head.deltas[i];
+      }
+    }
+  }
 
   template <typename T>
   void write(const Gradients<T>& to) const {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <atomic>
-#include <cmath>
 #include <thread>
 
 #include "attention/backward.h"
@@ -104,27 +103,10 @@ class HeadWork {
   // Pass 3, a group of rows.
   void finish(std::int64_t group) { kernels::backward_finish(head_, group); }
 
-  // Adds up what there is one of a head, rows in index order. Other entries and
-  // heads have sums of their own.
+  // Adds up what there is one of a head. Other entries and heads have sums of
+  // their own.
   void sum_rows(HeadSums& sums) const {
-    const bool row_bias =
-        !b_.gradients.bias.is_null() && head_.block.bias_key_stride == 0;
-    for (std::int64_t i = 0; i < head_.row_count; ++i) {
-      const auto at = static_cast<std::size_t>(
-          at_.index * p_.heads + at_.kv_head * p_.group + i % p_.group);
-      if (row_bias) *backward_rows_[i].d_bias += head_.d_row_biases[i];
-      sums.slopes[at] += head_.d_slopes[i];
-      if (head_.d_scales != nullptr) {
-        sums.scales[at] += static_cast<double>(head_.d_scales[i]) * p_.scale;
-      }
-      // A sink is a score without a value: dS = P (0 - delta). One of -inf is
-      // none.
-      if (head_.block.has_sink && std::isfinite(rows_[i].sink)) {
-        const double weight =
-            std::exp(static_cast<double>(rows_[i].sink) - *rows_[i].lse);
-        sums.sinks[at] -= weight * head_.deltas[i];
-      }
-    }
+    sums.add_rows(b_, at_.index, at_.kv_head, head_);
   }
 
  private:

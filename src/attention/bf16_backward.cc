@@ -2,7 +2,6 @@
 #include "kernels/bf16_backward.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "attention/backward.h"
 #include "attention/entry_masks.h"
@@ -41,7 +40,7 @@ class Bf16HeadWork {
     describe(rows);
     if (rows == 0) clear_keys();
     if (rows > 0) kernels::bf16_backward_head(head_, memory + own);
-    sum_rows(sums);
+    sums.add_rows(b_, index_, kv_head_, head_);
   }
 
  private:
@@ -121,27 +120,6 @@ class Bf16HeadWork {
     };
     clear(b_.gradients.k, p_.d_k);
     clear(b_.gradients.v, p_.d_v);
-  }
-
-  void sum_rows(HeadSums& sums) const {
-    const bool row_bias =
-        !b_.gradients.bias.is_null() && head_.block.bias_key_stride == 0;
-    for (std::int64_t i = 0; i < head_.row_count; ++i) {
-      const auto at = static_cast<std::size_t>(
-          index_ * p_.heads + kv_head_ * p_.group + i % p_.group);
-      if (row_bias) *backward_rows_[i].d_bias += head_.d_row_biases[i];
-      sums.slopes[at] += head_.d_slopes[i];
-      if (head_.d_scales != nullptr) {
-        sums.scales[at] += static_cast<double>(head_.d_scales[i]) * p_.scale;
-      }
-      // A sink is a score without a value: dS = P (0 - delta). One of -inf is
-      // none.
-      if (head_.block.has_sink && std::isfinite(rows_[i].sink)) {
-        const double weight =
-            std::exp(static_cast<double>(rows_[i].sink) - *rows_[i].lse);
-        sums.sinks[at] -= weight * head_.deltas[i];
-      }
-    }
   }
 
   const BackwardProblem<T>& b_;

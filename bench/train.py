@@ -8,7 +8,6 @@ without dropout from the same weights, and their losses must agree.
 import ctypes
 import dataclasses
 import math
-import statistics
 import sys
 
 import attention
@@ -115,19 +114,14 @@ class Batch:
         )
 
 
-class _Trainer(harness.Contestant):
+class _Trainer(harness.TimedContestant):
     def __init__(self, batch, threads):
+        super().__init__()
         self.batch, self.threads = batch, threads
-        self._seconds = []
 
     @property
     def detail(self):
-        return f"{self.batch.spec.tokens() / statistics.median(self._seconds):,.0f} target tokens/s"
-
-    def run(self, calls):
-        seconds = self.steps(calls)
-        self._seconds.append(seconds / calls)
-        return seconds
+        return f"{self.batch.spec.tokens() / self.median_seconds():,.0f} target tokens/s"
 
 
 class Regard(_Trainer):
@@ -157,8 +151,8 @@ class Regard(_Trainer):
         memory = (ctypes.c_char * (4 * like.numel())).from_address(address)
         return torch.frombuffer(memory, dtype=torch.float32).reshape(like.shape).clone()
 
-    def steps(self, count):
-        return self.batch.library.train(self._training, count)
+    def work(self, calls):
+        return self.batch.library.train(self._training, calls)
 
     def loss(self):
         return self.batch.library.training_loss(self._training)
@@ -168,8 +162,8 @@ class Regard(_Trainer):
         mine = Regard(self.batch, self.threads, dropout=0.0)
         other = Torch(self.batch, self.threads, dropout=0.0)
         for step in range(CHECKED_STEPS):
-            mine.steps(1)
-            other.steps(1)
+            mine.work(1)
+            other.work(1)
             error = abs(mine.loss() - other.loss()) / other.loss()
             if not error <= LOSS_TOLERANCE:
                 raise harness.WrongResult(
@@ -231,10 +225,10 @@ class Torch(_Trainer):
         self._tokens = [t.long() for t in (batch.source, batch.target, batch.target_out)]
         self._loss = None
 
-    def steps(self, count):
+    def work(self, calls):
         self._torch.set_num_threads(self.threads)
         start = harness.clock()
-        for _ in range(count):
+        for _ in range(calls):
             self._optimiser.zero_grad()
             self._loss = self._model(*self._tokens)
             self._loss.backward()

@@ -9,7 +9,6 @@ import ctypes
 import dataclasses
 import json
 import pathlib
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -24,6 +23,7 @@ MAX_LENGTH = 100
 # Sums in another order change a translation where two pieces are equally likely.
 SAME_MUST = 0.97
 HOME = pathlib.Path(__file__).resolve().parent
+BUNDLED = HOME.parent / "models" / "en-zh"
 PIECES, SOURCES, TRANSLATIONS = 0, 1, 2  # of regard_bench_translator_text
 
 
@@ -62,8 +62,8 @@ ROWS = {
 
 
 def add_arguments(parser):
-    parser.add_argument("--model", type=pathlib.Path, default=HOME.parent / "models" / "en-zh", metavar="FOLDER")
-    parser.add_argument("--to", default="", help="language, for a model that knows both directions")
+    parser.add_argument("--model", type=pathlib.Path, default=BUNDLED, metavar="FOLDER")
+    parser.add_argument("--to", help="language, for a model that knows both directions; zh for the one that comes along")
     parser.add_argument("--input", type=pathlib.Path, default=HOME / "sentences.en", metavar="FILE")
     parser.add_argument("--lines", type=int, default=256, help="how many of its first lines (256)")
     parser.add_argument("--memory-child", choices=("regard", "ctranslate2"), help="for the row memory")
@@ -93,7 +93,8 @@ class Model:
         self.library = library
         lines = arguments.input.read_text(encoding="utf-8").splitlines()[: arguments.lines]
         self.sentences = [line for line in lines if line.strip()]
-        words = (str(arguments.model), arguments.to, "\n".join(self.sentences))
+        to = arguments.to or ("zh" if arguments.model == BUNDLED else "")
+        words = (str(arguments.model), to, "\n".join(self.sentences))
         self.handle = library.make_translator(*(word.encode() for word in words))
         if not self.handle:
             raise native.NativeError(library.error())
@@ -109,22 +110,17 @@ class Model:
         return self.library.decode_pieces(self.handle, " ".join(pieces).encode())
 
 
-class _Worker(harness.Contestant):
+class _Worker(harness.TimedContestant):
     def __init__(self, model, spec, threads):
+        super().__init__()
         self.model, self.spec, self.threads = model, spec, threads
-        self._seconds = []
         self.same = None
 
     @property
     def detail(self):
-        rate = len(self.model.sentences) / statistics.median(self._seconds)
+        rate = len(self.model.sentences) / self.median_seconds()
         same = f", {self.same} of {len(self.model.sentences)} translations as regard's" if self.same is not None else ""
         return f"{rate:,.0f} sentences/s{same}"
-
-    def run(self, calls):
-        seconds = self.work(calls)
-        self._seconds.append(seconds / calls)
-        return seconds
 
 
 class Regard(_Worker):

@@ -61,6 +61,24 @@ class Contestant:
         raise NotImplementedError
 
 
+class TimedContestant(Contestant):
+    """One that knows its own time, to tell a rate: work(calls) is what run(calls) is elsewhere."""
+
+    def __init__(self):
+        self._seconds = []
+
+    def work(self, calls):
+        raise NotImplementedError
+
+    def run(self, calls):
+        seconds = self.work(calls)
+        self._seconds.append(seconds / calls)
+        return seconds
+
+    def median_seconds(self):
+        return statistics.median(self._seconds)
+
+
 class _Lane:
     """The slices of one contestant."""
 

@@ -81,7 +81,7 @@ void multiply(const RowProduct& p, Threads threads, RowsBody before,
   if (p.y.rows == 0 || n == 0) return;
   threads = at_most(threads, p.y.rows * n * k, kWorthAThread);
   // Blocks of equal size, so that no thread is left with a rest.
-  std::int64_t row_blocks = blocks_of(p.y.rows, kernels::gemm_rows(k));
+  std::int64_t row_blocks = blocks_of(p.y.rows, kernels::kGemmBlockRows);
   const std::int64_t rows =
       blocks_of(blocks_of(p.y.rows, row_blocks), kernels::kTileRows) *
       kernels::kTileRows;

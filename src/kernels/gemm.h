@@ -79,10 +79,10 @@ struct Gemm {
 // The rows to give at a time: what is used of a [rows, k] at once stays in the
 // L2 cache while the panels pass over it, and a panel serves enough rows to be
 // worth fetching.
-constexpr std::int64_t gemm_rows(std::int64_t k) { return k < 256 ? 128 : 64; }
+inline constexpr std::int64_t kGemmBlockRows = 128;
 
 // Any size may be zero; with k = 0 the chains are empty and the bias is still
-// added. A caller cuts a larger m into gemm_rows(k), and between them, or
+// added. A caller cuts a larger m into kGemmBlockRows, and between them, or
 // between panels of n, for threads.
 void gemm(const Gemm& job) noexcept;
 

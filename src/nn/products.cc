@@ -29,7 +29,7 @@ Grain grain_of(const Product& product) {
     return {kernels::bf16_gemm_rows(in), kernels::kPanelRows,
             kernels::kBf16PanelColumns};
   }
-  return {kernels::gemm_rows(in), kernels::kTileRows, kernels::kPanelColumns};
+  return {kernels::kGemmBlockRows, kernels::kTileRows, kernels::kPanelColumns};
 }
 
 // How one product is cut: batch entries (joined into one if their rows follow

@@ -217,7 +217,7 @@ std::vector<std::uint16_t> Section::rollout() const {
       continue;
     }
     kernels::pack_columns(so_far.data(), n, n, n, packed.data());
-    const std::int64_t block = kernels::gemm_rows(n);
+    const std::int64_t block = kernels::kGemmBlockRows;
     parallel_for({}, (n + block - 1) / block, [&](std::int64_t task) {
       const std::int64_t begin = task * block;
       kernels::gemm({.m = std::min(block, n - begin),

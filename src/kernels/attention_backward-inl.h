@@ -306,6 +306,7 @@ class KeyRunPass {
                          memory_.keys + skip * memory_.k_columns,
                          memory_.k_columns);
       if (!scores.compute(0)) continue;
+      if (adds_bias()) fetch_bias(scores, g);
       add_to_keys(scores, g);
       if (!has_turn) (*head_.begin_turn)(g);
       has_turn = true;
@@ -437,9 +438,25 @@ class KeyRunPass {
                                        product);
       }
     }
-    const bool bias = head_.backward_rows[0].d_bias != nullptr;
-    if (bias && head_.block.bias_key_stride == 1) add_bias(scores, g);
-    if (bias || head_.block.has_alibi) add_row_sums(scores, g);
+    if (adds_bias()) add_bias(scores, g);
+    if (adds_row_bias() || head_.block.has_alibi) add_row_sums(scores, g);
+  }
+
+  // The gradient of a bias with an element a key, and with one a row.
+  bool adds_bias() const {
+    return head_.backward_rows[0].d_bias != nullptr &&
+           head_.block.bias_key_stride != 0;
+  }
+  bool adds_row_bias() const {
+    return head_.backward_rows[0].d_bias != nullptr &&
+           head_.block.bias_key_stride == 0;
+  }
+
+  HWY_INLINE void fetch_bias(const ScoreBlock& scores, std::int64_t g) {
+    for (int r = 0; r < scores.row_count(); ++r) {
+      fetch(head_.backward_rows[g * kGroupRows + r].d_bias + scores.first_key(),
+            scores.keys());
+    }
   }
 
   template <Weights kLayout>

@@ -463,7 +463,12 @@ class ScoreBlock {
     for (int r = 0; r < rows; ++r) {
       at[r] = row(group_ * kGroupRows + r).bias + keys_.begin;
     }
-    transpose_rows(at, rows, keys_.end - keys_.begin, memory_.modifier);
+    const std::int64_t count = keys_.end - keys_.begin;
+    if (keys_.end < end_) {
+      const std::int64_t next = std::min(count, end_ - keys_.end);
+      for (int r = 0; r < rows; ++r) fetch(at[r] + count, next);
+    }
+    transpose_rows(at, rows, count, memory_.modifier);
     return true;
   }
 

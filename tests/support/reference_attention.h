@@ -23,14 +23,16 @@ struct ReferenceResult {
   std::vector<Real> weights;  // [batch, heads, q_len, kv_len], if not packed
 };
 
-// A plain loop may add the products of a score in any order, and scale before
-// or after. One order may be lucky with the few scores that matter, so the
-// yardstick can be asked for others.
+// A plain loop may add the products of a score in any order, scale before or
+// after, and subtract any number near the largest score. One choice may be
+// lucky (with the few scores that matter, or where many weights are exactly 1),
+// so the yardstick can be asked for others.
 class PlainOrder {
  public:
   // Number 0 is the natural order, every other a shuffle of its own.
   PlainOrder(std::int64_t width, std::uint64_t number)
       : scales_first_(number % 2 == 1),
+        above_largest_(static_cast<double>(number % 16) / 16),
         order_(static_cast<std::size_t>(width)) {
     std::iota(order_.begin(), order_.end(), 0);
     Rng rng(number);
@@ -47,8 +49,15 @@ class PlainOrder {
     return scales_first_ ? sum : sum * scale;
   }
 
+  // What is subtracted from the scores of a row.
+  template <typename Real>
+  Real base(Real largest) const {
+    return largest + static_cast<Real>(above_largest_);
+  }
+
  private:
   bool scales_first_;
+  double above_largest_;
   std::vector<std::size_t> order_;
 };
 
@@ -127,14 +136,15 @@ Real reference_weights(const AttentionCase& c, const AttentionCase::Entry& e,
     weights.assign(weights.size(), Real{0});
     return kNothing;
   }
+  const Real base = order.base(max);
   Real sum = 0;
   for (Real& weight : weights) {
-    weight = std::exp(weight - max);
+    weight = std::exp(weight - base);
     sum += weight;
   }
-  sum += std::exp(sink - max);
+  sum += std::exp(sink - base);
   for (Real& weight : weights) weight /= sum;
-  return max + std::log(sum);
+  return base + std::log(sum);
 }
 
 template <typename Real>

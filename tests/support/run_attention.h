@@ -302,8 +302,9 @@ inline double largest_magnitude(const auto& values) {
   return largest;
 }
 
-// The largest sum of a visible pair's |q_d k_d|, scaled as the scores are.
-inline double largest_product_sum(const AttentionCase& c) {
+// The largest sum of the magnitudes that make a visible pair's score: its
+// products |q_d k_d|, scaled, its bias and its ALiBi term.
+inline double largest_score_sum(const AttentionCase& c) {
   double largest = 0;
   for (std::int64_t b = 0; b < c.batch; ++b) {
     const AttentionCase::Entry e = c.entry(b);
@@ -319,6 +320,14 @@ inline double largest_product_sum(const AttentionCase& c) {
           double sum = 0;
           for (std::int64_t d = 0; d < c.d_k; ++d) sum += std::abs(q[d] * k[d]);
           sum = c.cosine ? std::abs(scale) : sum * std::abs(scale);
+          if (c.bias) {
+            const double bias = c.bias->values[c.bias->place(b, h, i, j)];
+            if (std::isfinite(bias)) sum += std::abs(bias);
+          }
+          if (!c.alibi_slopes.empty()) {
+            const std::int64_t place = i + e.sizes.kv_len - e.sizes.q_len;
+            sum += std::abs(c.alibi_slopes[h] * static_cast<double>(place - j));
+          }
           if (std::isfinite(sum)) largest = std::max(largest, sum);
         }
       }
@@ -351,11 +360,15 @@ class Reference {
       judgement.out.plain = std::max(judgement.out.plain, other.out.plain);
       judgement.lse.plain = std::max(judgement.lse.plain, other.lse.plain);
     }
-    // A log-sum-exp may hang on one score. With q scaled first, as here, that
-    // is known to a unit of its products' magnitudes; a plain loop over bf16
-    // inputs can be better, because all of its products are exact.
+    // A result may hang on one score or two, and a score is known to a rounding
+    // of what it is summed from. Where few scores decide, a plain loop can be
+    // luckier than that: its products of bf16 inputs are exact, and so is the
+    // sum of a single one.
     if (!judgement.good()) {
-      judgement.lse.floor += std::ldexp(largest_product_sum(case_), -23);
+      const double rounding =
+          largest_score_sum(case_) * std::numeric_limits<RealFor<T>>::epsilon();
+      judgement.lse.floor += rounding;
+      judgement.out.floor += rounding * largest_magnitude(case_.v);
     }
     return judgement;
   }

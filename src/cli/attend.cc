@@ -218,7 +218,7 @@ void run_attend(const AttendFlags& flags) {
     if (!flags.dtype.empty()) {
       throw UsageError("--dtype is for tensors from files");
     }
-    return run_demonstration(flags, flags.score);
+    return run_attention_demonstration(flags, flags.score);
   }
   Inputs inputs = load_inputs(flags);
   const DType dtype = unify(inputs, flags.dtype);

@@ -26,8 +26,12 @@ Command add_translate(CLI::App& program);
 Command add_score(CLI::App& program);
 Command add_view(CLI::App& program);
 
-// What `regard attend` does without files, and `regard` alone: a sentence
-// through a layer of random weights, drawn on the screen.
-void run_demonstration(const AttentionFlags& flags, Score score);
+// What `regard` does alone: a few translations by the translator that comes
+// with it, and where each piece looked.
+void run_translation_demonstration();
+
+// What `regard attend` does without files: a sentence through a layer of random
+// weights, drawn on the screen.
+void run_attention_demonstration(const AttentionFlags& flags, Score score);
 
 }  // namespace regard::cli

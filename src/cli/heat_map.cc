@@ -281,7 +281,7 @@ std::string HeatMaps::band_header(std::int64_t from, std::int64_t to) const {
     const std::int64_t head = choice_.heads[static_cast<std::size_t>(map)];
     line += fitted(fmt::format("head {}", head), layout_.width) + gap;
   }
-  std::string text = without_trailing_blanks(line);
+  std::string text = choice_.titled ? without_trailing_blanks(line) : "";
   std::vector<std::string> parts;
   if (layout_.halves) {
     std::string ticks;

@@ -14,6 +14,7 @@ namespace regard::cli {
 struct HeatMapChoice {
   std::vector<std::int64_t> heads = {};  // which, in order; empty: all
   std::int64_t top = 0;  // keys to list of each query, strongest first
+  bool titled = true;    // say above each map which head it is
 };
 
 // The weights of some heads as a picture: a line for each query, two cells for

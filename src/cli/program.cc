@@ -25,17 +25,18 @@ constexpr int kInputsFault = 1;
 constexpr int kUsage = 2;
 
 constexpr const char* kFooter =
-    R"(Without a command, regard shows what each head of a layer attends to in a
-sentence: what `regard attend` does without files.
+    R"(Without a command, regard translates a few sentences between English and Chinese
+with the model that comes with it, and shows where each piece looked.
 
 Examples:
   regard
+  regard translate "I would like a cup of tea."
+  regard view
   regard attend -x x.npy --heads 8 --mask causal --out y.npy
   regard layer mha.safetensors -x x.npy --heads 8 --out y.npy
   regard explain --heads 8 --len 4096 --head-dim 64 --mask causal
   regard train translate --src train.en --tgt train.de --out en-de
   regard translate --model en-de "A man rides a bicycle."
-  regard view --model en-de "A man rides a bicycle."
   regard generate --model model.gguf --prompt "Once upon a time"
   regard info
 
@@ -77,7 +78,7 @@ int parse_and_run(CLI::App& program, const std::vector<Command>& commands,
       return 0;
     }
   }
-  run_demonstration({}, Score::kDot);
+  run_translation_demonstration();
   return 0;
 }
 

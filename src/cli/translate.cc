@@ -13,6 +13,8 @@
 #include <utility>
 #include <vector>
 
+#include "cli/alignment.h"
+#include "cli/bundled.h"
 #include "cli/commands.h"
 #include "cli/heat_map.h"
 #include "cli/number_list.h"
@@ -56,40 +58,12 @@ draws each head of one layer: of the decoder onto the source (cross), or of the
 encoder or decoder onto its own text. `regard view` shows them all.
 
 Examples:
+  regard translate "I would like a cup of tea."
+  regard translate --align "My sister lives in a small house near the sea."
+  regard translate --to zh < sentences.en > sentences.zh
   regard translate --model en-de "a man rides a bicycle ."
-  regard translate --model en-zh --to zh < sentences.en > sentences.zh
-  regard translate --model en-zh --to en --align "..."
   regard translate --model en-de --show --layer 2 --head 0,3 "a man sleeps ."
   regard translate --model en-de --input test.en --nbest 5)";
-
-// SentencePiece writes a blank as U+2581.
-std::string label(const std::string& piece) {
-  const std::string mark = "\xE2\x96\x81";
-  std::string text = piece;
-  if (text.starts_with(mark)) text.replace(0, mark.size(), "_");
-  return text;
-}
-
-void draw(const tasks::Translation& translation, const Screen& screen) {
-  HeatMaps::Sizes sizes;
-  sizes.heads = 1;
-  sizes.q_len = static_cast<std::int64_t>(translation.target_pieces.size());
-  sizes.kv_len = static_cast<std::int64_t>(translation.source_pieces.size());
-  if (sizes.q_len == 0 || sizes.kv_len == 0) return;
-  HeatMaps::Labels labels;
-  for (const std::string& piece : translation.target_pieces) {
-    labels.queries.push_back(label(piece));
-  }
-  for (const std::string& piece : translation.source_pieces) {
-    labels.keys.push_back(label(piece));
-  }
-  HeatMaps map(sizes, std::move(labels), screen);
-  for (std::int64_t row = 0; row < sizes.q_len; ++row) {
-    map.add_row(0, row,
-                translation.alignment[static_cast<std::size_t>(row)].data());
-  }
-  print(map.draw());
-}
 
 // The heads of one layer.
 void draw(const tasks::TranslationTrace& trace, const TranslateFlags& flags,
@@ -109,10 +83,10 @@ void draw(const tasks::TranslationTrace& trace, const TranslateFlags& flags,
           all.extent(0) - 1, "; got ", layer);
   HeatMaps::Labels labels;
   for (const std::string& piece : encoder ? trace.source : trace.written) {
-    labels.queries.push_back(label(piece));
+    labels.queries.push_back(piece_label(piece));
   }
   for (const std::string& piece : decoder ? trace.read : trace.source) {
-    labels.keys.push_back(label(piece));
+    labels.keys.push_back(piece_label(piece));
   }
   HeatMaps map({all.extent(1), all.extent(2), all.extent(3)}, std::move(labels),
                screen, {parse_numbers(flags.head, "--head"), flags.top});
@@ -142,7 +116,9 @@ class Output {
       } else {
         print(translation.text + "\n");
       }
-      if (flags_.align && !flags_.json) draw(translation, screen_);
+      if (flags_.align && !flags_.json) {
+        print(draw_alignment(translation, screen_));
+      }
     }
     std::fflush(stdout);
   }
@@ -273,7 +249,8 @@ void run_translate(const TranslateFlags& flags) {
                       flags.top > 0 || flags.attention != "cross")) {
     throw UsageError("--attention, --layer, --head and --top go with --show");
   }
-  const tasks::Translator translator = tasks::Translator::load(flags.model);
+  const tasks::Translator translator = tasks::Translator::load(
+      flags.model.empty() ? bundled_translator() : flags.model);
   tasks::TranslateOptions options;
   options.beam = flags.beam;
   options.nbest = flags.nbest;
@@ -304,10 +281,12 @@ Command add_translate(CLI::App& program) {
   app->footer(kFooter);
   app->add_option("SENTENCES", flags->sentences, "What to translate")
       ->type_name("TEXT");
-  app->add_option("--model", flags->model,
-                  "Folder that `regard train translate` made")
-      ->type_name("FOLDER")
-      ->required();
+  app->add_option(
+         "--model", flags->model,
+         "Folder that `regard train translate` made; if not given, the "
+         "translator that comes with the program: English and "
+         "Chinese, both ways")
+      ->type_name("FOLDER");
   app->add_option("--input", flags->input, "A sentence a line")
       ->type_name("FILE");
   app->add_option("--to", flags->to,

@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "cli/bundled.h"
 #include "cli/commands.h"
 #include "cli/number_list.h"
 #include "cli/screen.h"
@@ -69,9 +70,9 @@ attention.
 statistics of all heads are always there.
 
 Examples:
-  regard view --model en-de
+  regard view
       type sentences in the browser
-  regard view --model en-zh --to zh "The cat sleeps."
+  regard view "The cat sleeps."
   regard view --model en-de "A man rides a bicycle." --export bicycle.html
   regard view --weights bert.safetensors --tokens tokens.json
   regard view --weights w.safetensors --tokens t.json --layers 0-3 --export w.html)";
@@ -93,8 +94,8 @@ std::string name_of(const std::string& path) {
 }
 
 void check(const ViewFlags& flags) {
-  if (flags.model.empty() == flags.weights.empty()) {
-    throw UsageError("give --model, or --weights and --tokens");
+  if (!flags.model.empty() && !flags.weights.empty()) {
+    throw UsageError("give --model, or --weights and --tokens, not both");
   }
   if (flags.weights.empty() != flags.tokens.empty()) {
     throw UsageError("--weights and --tokens go together");
@@ -106,7 +107,7 @@ void check(const ViewFlags& flags) {
       !(flags.layers.empty() && flags.heads.empty())) {
     throw UsageError("--layers and --heads choose what --export writes");
   }
-  if (!flags.export_to.empty() && !flags.model.empty() &&
+  if (!flags.export_to.empty() && flags.weights.empty() &&
       flags.sentence.empty()) {
     throw UsageError("--export needs a sentence to show");
   }
@@ -199,8 +200,11 @@ void serve(const tasks::Translator* translator,
   server->run();
 }
 
-void run_view(const ViewFlags& flags) {
+void run_view(ViewFlags flags) {
   check(flags);
+  if (flags.model.empty() && flags.weights.empty()) {
+    flags.model = bundled_translator();
+  }
   std::optional<tasks::Translator> translator;
   std::optional<view::Trace> trace;
   if (flags.model.empty()) {
@@ -229,7 +233,8 @@ void add_input_options(CLI::App& app, ViewFlags& flags) {
   app.add_option("SENTENCE", flags.sentence, "What to translate, to begin with")
       ->type_name("TEXT");
   app.add_option("--model", flags.model,
-                 "Folder that `regard train translate` made")
+                 "Folder that `regard train translate` made; if not given, the "
+                 "translator that comes with the program")
       ->type_name("FOLDER")
       ->group(group);
   app.add_option("--to", flags.to,

@@ -36,8 +36,8 @@ int widest_line(const std::string& text) {
   return widest;
 }
 
-TEST(Regard, AloneShowsTheSentenceAndSaysThatNothingIsTrained) {
-  const Ended ended = run_regard({}, kUtf8);
+TEST(Regard, AttendAloneShowsTheSentenceAndSaysThatNothingIsTrained) {
+  const Ended ended = run_regard({"attend"}, kUtf8);
   EXPECT_EQ(ended.code, 0);
   EXPECT_THAT(ended.err, IsEmpty());
   EXPECT_THAT(ended.out,
@@ -50,7 +50,7 @@ TEST(Regard, AloneShowsTheSentenceAndSaysThatNothingIsTrained) {
   }
   EXPECT_THAT(ended.out, Not(HasSubstr("head 8")));
   EXPECT_LE(widest_line(ended.out), 80);
-  // The same as attend without files, and the same every time.
+  // The same every time.
   EXPECT_EQ(run_regard({"attend"}, kUtf8).out, ended.out);
   EXPECT_NE(run_regard({"attend", "--seed", "1"}, kUtf8).out, ended.out);
 }
@@ -66,7 +66,7 @@ TEST(Regard, ShowsWhatACausalMaskHides) {
 
 TEST(Regard, WritesNoColorAndNoUnicodeOfItsOwnIntoAPipe) {
   const Ended ended =
-      run_regard({}, {{"COLORTERM", "truecolor"}, {"TERM", "xterm"}});
+      run_regard({"attend"}, {{"COLORTERM", "truecolor"}, {"TERM", "xterm"}});
   EXPECT_EQ(ended.code, 0);
   for (const char c : ended.out) {
     ASSERT_TRUE(c == '\n' || (c >= 0x20 && c < 0x7f)) << static_cast<int>(c);
@@ -76,7 +76,7 @@ TEST(Regard, WritesNoColorAndNoUnicodeOfItsOwnIntoAPipe) {
 TEST(Regard, UsesTheColorsThatTheTerminalHas) {
   const auto screen = [](Environment environment) {
     environment.try_emplace("TERM", "xterm");
-    const Ended ended = run_on_terminal({}, 100, environment);
+    const Ended ended = run_on_terminal({"attend"}, 100, environment);
     EXPECT_EQ(ended.code, 0);
     return ended.out;
   };
@@ -105,7 +105,8 @@ TEST(Regard, ObeysColorOnRequest) {
 
 TEST(Regard, FillsTheWidthOfTheTerminalAndNoMore) {
   for (const int columns : {20, 40, 80, 100, 200}) {
-    const Ended ended = run_on_terminal({}, columns, {{"TERM", "xterm"}});
+    const Ended ended =
+        run_on_terminal({"attend"}, columns, {{"TERM", "xterm"}});
     std::istringstream lines(without_color(ended.out));
     for (std::string line; std::getline(lines, line);) {
       if (line.ends_with('\r')) line.pop_back();
@@ -116,7 +117,7 @@ TEST(Regard, FillsTheWidthOfTheTerminalAndNoMore) {
     }
   }
   const std::string wide =
-      without_color(run_on_terminal({}, 200, {{"TERM", "xterm"}}).out);
+      without_color(run_on_terminal({"attend"}, 200, {{"TERM", "xterm"}}).out);
   EXPECT_THAT(wide, HasSubstr("head 7\r\n"));
   EXPECT_THAT(wide, Not(HasSubstr("head 3\r\n")));
 }

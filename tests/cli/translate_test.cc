@@ -118,7 +118,8 @@ TEST_F(TranslateCommand, MakesAFolderThatTranslates) {
 
   const Ended picture =
       run_regard({"translate", "--model", model, "--align", "sun moon"});
-  EXPECT_THAT(picture.out, HasSubstr("head 0"));
+  EXPECT_THAT(picture.out,
+              AllOf(HasSubstr("\n    s o"), HasSubstr("\n0 ..::--==++++")));
 
   const Ended wrong =
       run_regard({"translate", "--model", model, "--to", "fr", "sun"});

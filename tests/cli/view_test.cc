@@ -156,9 +156,8 @@ TEST_F(ViewCommand, ExportsAPageOfWeightsFromElsewhere) {
 }
 
 TEST_F(ViewCommand, RefusesCommandLinesThatMakeNoSense) {
-  expect_usage({"view"}, "give --model, or --weights and --tokens");
   expect_usage({"view", "--model", "m", "--weights", "w"},
-               "give --model, or --weights and --tokens");
+               "give --model, or --weights and --tokens, not both");
   expect_usage({"view", "--weights", "w"},
                "--weights and --tokens go together");
   expect_usage({"view", "--weights", "w", "--tokens", "t", "a cat"},

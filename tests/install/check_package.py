@@ -123,6 +123,7 @@ def main():
         program = prefix / "bin" / "regard"
         if program.exists():
             print("program:", run(program, "--version").strip())
+            print("translates:", run(program, "translate", "Thank you.").strip())
 
 
 if __name__ == "__main__":

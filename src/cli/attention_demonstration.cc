@@ -53,7 +53,7 @@ Tensor embedded(const std::vector<std::string>& words, std::uint64_t seed) {
 
 }  // namespace
 
-void run_demonstration(const AttentionFlags& asked, Score score) {
+void run_attention_demonstration(const AttentionFlags& asked, Score score) {
   AttentionFlags flags = asked;
   if (flags.text.empty()) flags.text = kSentence;
   const std::vector<std::string> words = words_of(flags.text);

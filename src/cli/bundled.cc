@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/bundled.h"
+
+#include <filesystem>
+#include <system_error>
+
+#include "regard/core/error.h"
+
+namespace regard::cli {
+
+namespace fs = std::filesystem;
+
+std::string bundled_translator() {
+  std::error_code failed;
+  const fs::path program = fs::canonical("/proc/self/exe", failed);
+  const fs::path folder =
+      (program.parent_path() / REGARD_DATA_FROM_PROGRAM / "models" / "en-zh")
+          .lexically_normal();
+  if (failed || !fs::exists(folder / "config.json", failed)) {
+    throw_io_error("translator",
+                   "the one that comes with the program is not in '",
+                   folder.string(),
+                   "'; say --model FOLDER, or install the program with its "
+                   "models (cmake --install)");
+  }
+  return folder.string();
+}
+
+}  // namespace regard::cli

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <string>
+#include <vector>
+
+#include "cli/alignment.h"
+#include "cli/bundled.h"
+#include "cli/commands.h"
+#include "cli/screen.h"
+#include "regard/tasks/translator.h"
+
+namespace regard::cli {
+namespace {
+
+// None of them stands in what the translator learned from.
+const std::vector<std::string> kEnglish = {
+    "The old man is reading a book in the garden.",
+    "Can you tell me where the station is?"};
+const std::vector<std::string> kChinese = {
+    // "My younger brother likes to swim in the river."
+    "\u6211\u5f1f\u5f1f\u559c\u6b22\u5728\u6cb3\u91cc\u6e38\u6cf3\u3002",
+    // "If it rains tomorrow, we will stay at home."
+    "\u5982\u679c\u660e\u5929\u4e0b\u96e8\uff0c\u6211\u4eec\u5c31\u5f85"
+    "\u5728\u5bb6\u91cc\u3002"};
+
+void show(const tasks::Translator& translator,
+          const std::vector<std::string>& sentences, const std::string& to,
+          const Screen& screen) {
+  tasks::TranslateOptions options;
+  options.to = to;
+  options.align = true;
+  const auto found = translator.translate(sentences, options);
+  for (std::size_t i = 0; i < sentences.size(); ++i) {
+    const tasks::Translation& best = found[i].front();
+    print(fmt::format("{}\n  -> {}\n\n", sentences[i], best.text) +
+          draw_alignment(best, screen) + "\n");
+  }
+}
+
+}  // namespace
+
+void run_translation_demonstration() {
+  const tasks::Translator translator =
+      tasks::Translator::load(bundled_translator());
+  const Screen screen = standard_output(ColorWhen::kAuto);
+  print(
+      "A Transformer that this program trained translates between English and\n"
+      "Chinese. A line is a piece of the translation, a column a piece of the\n"
+      "source; the stronger the cell, the more that piece looked there.\n\n");
+  show(translator, kEnglish, "zh", screen);
+  show(translator, kChinese, "en", screen);
+  print(
+      "Your own:      regard translate \"...\"\n"
+      "In a browser:  regard view\n"
+      "A layer alone: regard attend\n");
+}
+
+}  // namespace regard::cli

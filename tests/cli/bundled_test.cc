@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+// The translator that comes with the program, as users meet it.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "cli/run_program.h"
+
+namespace regard::test {
+namespace {
+
+namespace fs = std::filesystem;
+using ::regard::testing::read_text;
+using ::regard::testing::TemporaryFolder;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+const Environment kUtf8 = {{"LANG", "C.UTF-8"}};
+const std::string kModel = REGARD_SOURCE_DIR "/models/en-zh";
+
+std::vector<std::string> translations_in(const std::string& screen) {
+  std::vector<std::string> found;
+  std::istringstream lines(screen);
+  for (std::string line; std::getline(lines, line);) {
+    if (line.starts_with("  -> ")) found.push_back(line.substr(5));
+  }
+  return found;
+}
+
+// The scripts tell the directions apart.
+bool is_ascii(const std::string& text) {
+  return std::all_of(text.begin(), text.end(),
+                     [](char c) { return static_cast<signed char>(c) > 0; });
+}
+
+TEST(BundledTranslator, IsWhatRegardAloneShowsBothWays) {
+  const Ended ended = run_regard({}, kUtf8);
+  EXPECT_EQ(ended.code, 0);
+  EXPECT_THAT(ended.err, IsEmpty());
+  const std::vector<std::string> found = translations_in(ended.out);
+  ASSERT_EQ(found.size(), 4u) << ended.out;
+  for (std::size_t i = 0; i < 4; ++i) {
+    EXPECT_FALSE(found[i].empty());
+    EXPECT_EQ(is_ascii(found[i]), i >= 2) << found[i];
+  }
+  // A picture of where each piece looked follows each.
+  EXPECT_THAT(ended.out, HasSubstr("\u2591"));
+  EXPECT_THAT(ended.out, HasSubstr("regard translate \"...\""));
+}
+
+TEST(BundledTranslator, IsUsedWhereNoModelIsNamed) {
+  const Ended bundled = run_regard({"translate", "Where is the station?"});
+  const Ended named =
+      run_regard({"translate", "--model", kModel, "Where is the station?"});
+  EXPECT_EQ(bundled.code, 0) << bundled.err;
+  EXPECT_FALSE(bundled.out.empty());
+  EXPECT_EQ(bundled.out, named.out);
+}
+
+TEST(BundledTranslator, IsViewedWhereNoModelIsNamed) {
+  const TemporaryFolder folder;
+  const Ended ended = run_regard(
+      {"view", "Where is the station?", "--export", folder / "station.html"});
+  EXPECT_EQ(ended.code, 0) << ended.err;
+  EXPECT_THAT(read_text(folder / "station.html"), HasSubstr("en-zh"));
+}
+
+TEST(BundledTranslator, IsMissedByAProgramThatWasMovedWithoutIt) {
+  const TemporaryFolder folder;
+  fs::create_directory(folder / "bin");
+  fs::copy_file(REGARD_PROGRAM, folder / "bin/regard");
+  const std::string command =
+      (folder / "bin/regard").string() + " translate hello > " +
+      (folder / "out").string() + " 2> " + (folder / "err").string();
+  EXPECT_EQ(WEXITSTATUS(std::system(command.c_str())), 1);
+  EXPECT_THAT(read_text(folder / "out"), IsEmpty());
+  EXPECT_THAT(
+      read_text(folder / "err"),
+      AllOf(HasSubstr("the one that comes with the program is not in '"),
+            HasSubstr("share/regard/models/en-zh'; say --model FOLDER")));
+}
+
+TEST(BundledTranslator, FitsInFifteenMegabytes) {
+  std::uintmax_t bytes = 0;
+  for (const auto& file : fs::directory_iterator(kModel)) {
+    bytes += file.file_size();
+  }
+  EXPECT_LE(bytes, 15u * 1024 * 1024);
+}
+
+}  // namespace
+}  // namespace regard::test

@@ -11,7 +11,10 @@ namespace regard::cli {
 
 std::string piece_label(const std::string& piece) {
   constexpr std::string_view kMark = "\xE2\x96\x81";
-  return piece.starts_with(kMark) ? "_" + piece.substr(kMark.size()) : piece;
+  if (!piece.starts_with(kMark)) return piece;
+  std::string text(1, '_');
+  text.append(piece, kMark.size());
+  return text;
 }
 
 std::string draw_alignment(const tasks::Translation& translation,

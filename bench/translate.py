@@ -86,6 +86,10 @@ def declare(library):
     library.declare("translate", ctypes.c_double, [handle, count, count, count, ctypes.c_int32, count])
 
 
+def language_of(arguments):
+    return arguments.to or ("zh" if arguments.model == BUNDLED else "")
+
+
 class Model:
     """The model as regard reads it, and the sentences."""
 
@@ -93,8 +97,7 @@ class Model:
         self.library = library
         lines = arguments.input.read_text(encoding="utf-8").splitlines()[: arguments.lines]
         self.sentences = [line for line in lines if line.strip()]
-        to = arguments.to or ("zh" if arguments.model == BUNDLED else "")
-        words = (str(arguments.model), to, "\n".join(self.sentences))
+        words = (str(arguments.model), language_of(arguments), "\n".join(self.sentences))
         self.handle = library.make_translator(*(word.encode() for word in words))
         if not self.handle:
             raise native.NativeError(library.error())
@@ -241,7 +244,7 @@ def measure_memory(context):
         if who != "regard" and who not in context.peers:
             continue
         command = [sys.executable, str(HOME / "bench.py"), "translate", "--memory-child", who]
-        command += ["--build-dir", str(arguments.build_dir), "--model", str(arguments.model), "--to", arguments.to]
+        command += ["--build-dir", str(arguments.build_dir), "--model", str(arguments.model), "--to", language_of(arguments)]
         command += ["--input", str(arguments.input), "--lines", str(arguments.lines), "--threads", "1"]
         command += ["--peers", "none" if who == "regard" else who]
         done = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -20,8 +20,8 @@ std::string bundled_translator() {
     throw_io_error("translator",
                    "the one that comes with the program is not in '",
                    folder.string(),
-                   "'; say --model FOLDER, or install the program with its "
-                   "models (cmake --install)");
+                   "'; translate and view take --model FOLDER, and cmake "
+                   "--install puts the models beside the program");
   }
   return folder.string();
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // regard translate: a trained model at work.
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -267,6 +268,10 @@ void run_translate(const TranslateFlags& flags) {
     const std::vector<std::string> lines = text::read_lines(flags.input);
     translate_all(translator, options, lines, output);
   } else {
+    // Somebody who typed no sentence would wait, and so would we.
+    if (isatty(STDIN_FILENO) != 0) {
+      std::fputs("A sentence a line; Ctrl-D ends.\n", stderr);
+    }
     std::ios::sync_with_stdio(false);
     translate_stream(translator, options, output);
   }

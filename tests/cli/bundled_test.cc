@@ -84,8 +84,19 @@ TEST(BundledTranslator, IsMissedByAProgramThatWasMovedWithoutIt) {
   EXPECT_THAT(read_text(folder / "out"), IsEmpty());
   EXPECT_THAT(
       read_text(folder / "err"),
-      AllOf(HasSubstr("the one that comes with the program is not in '"),
-            HasSubstr("share/regard/models/en-zh'; say --model FOLDER")));
+      AllOf(
+          HasSubstr("the one that comes with the program is not in '"),
+          HasSubstr(
+              "share/regard/models/en-zh'; translate and view take --model")));
+}
+
+TEST(BundledTranslator, TellsAPersonThatItWaitsForSentences) {
+  const Ended typed =
+      run_on_terminal({"translate"}, 80, kUtf8, "Thank you.\n\x04");
+  EXPECT_EQ(typed.code, 0);
+  EXPECT_THAT(typed.out, HasSubstr("A sentence a line; Ctrl-D ends."));
+  // Nobody reads that from a pipe.
+  EXPECT_THAT(run_regard({"translate"}, kUtf8).err, IsEmpty());
 }
 
 TEST(BundledTranslator, FitsInFifteenMegabytes) {

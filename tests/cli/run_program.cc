@@ -64,7 +64,8 @@ Ended run_regard(const std::vector<std::string>& arguments,
 }
 
 Ended run_on_terminal(const std::vector<std::string>& arguments, int columns,
-                      const Environment& environment) {
+                      const Environment& environment,
+                      const std::string& typed) {
   winsize size{};
   size.ws_row = 24;
   size.ws_col = static_cast<unsigned short>(columns);
@@ -72,6 +73,10 @@ Ended run_on_terminal(const std::vector<std::string>& arguments, int columns,
   const pid_t child = forkpty(&terminal, nullptr, nullptr, &size);
   if (child < 0) throw std::runtime_error("forkpty failed");
   if (child == 0) become_regard(arguments, environment);
+  if (write(terminal, typed.data(), typed.size()) !=
+      static_cast<ssize_t>(typed.size())) {
+    throw std::runtime_error("the terminal takes no input");
+  }
   Ended ended;
   char buffer[4096];
   for (;;) {

@@ -22,9 +22,11 @@ using Environment = std::map<std::string, std::string>;
 Ended run_regard(const std::vector<std::string>& arguments,
                  const Environment& environment = {});
 
-// On a terminal of so many columns; `out` holds what both streams wrote.
+// On a terminal of so many columns where somebody types; `out` holds what both
+// streams wrote.
 Ended run_on_terminal(const std::vector<std::string>& arguments, int columns,
-                      const Environment& environment);
+                      const Environment& environment,
+                      const std::string& typed = {});
 
 // What `out` looks like without its escape sequences.
 std::string without_color(const std::string& text);

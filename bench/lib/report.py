@@ -190,7 +190,8 @@ def _cells(result, group, peers):
 
 
 def _memory_markdown(result):
-    lines = [f"Memory, {result['title']} ({target_text(result['target'])}):", ""]
+    target = target_text(result["target"])
+    lines = [f"Memory, {result['title']}" + (f" ({target})" if target else "") + ":", ""]
     lines += ["| options | inputs and output | peak RSS | the call added | time |", "|---|---|---|---|---|"]
     for entry in result["variants"]:
         if "error" in entry:

@@ -10,9 +10,8 @@
 #include "kernels/rope.h"
 #include "kernels/rows.h"
 #include "nn/decoder_weights.h"
+#include "nn/said_tokens.h"
 #include "regard/attention/attention.h"
-#include "regard/attention/decode.h"
-#include "regard/attention/kv_cache.h"
 #include "regard/attention/weights.h"
 
 namespace regard::nn {
@@ -40,10 +39,6 @@ void rotate(float* x, std::int64_t heads, std::int64_t dim,
                  .y = x,
                  .y_stride = dim});
 }
-
-// Tokens of a hypothesis that there is room for before memory is doubled: most
-// sentences end within them.
-constexpr std::int64_t kReserve = 32;
 
 }  // namespace
 
@@ -79,8 +74,11 @@ struct TransformerDecoder::Watch {
 };
 
 struct DecoderState::Memory {
-  explicit Memory(const TransformerDecoder::Weights& weights)
-      : w(&weights), rooms(weights.workspaces.take()) {}
+  Memory(const TransformerDecoder::Weights& weights, std::int64_t hypotheses)
+      : w(&weights),
+        rooms(weights.workspaces.take()),
+        said(weights.config.decoder_layers, weights.config.heads,
+             weights.config.model_dim / weights.config.heads, hypotheses) {}
   ~Memory() { w->workspaces.give(std::move(rooms)); }
 
   const TransformerDecoder::Weights* w;
@@ -97,7 +95,7 @@ struct DecoderState::Memory {
   std::vector<std::int64_t> source;     // [hypotheses]
   std::vector<std::int64_t> q_offsets;  // [sources + 1], of hypotheses
   std::int64_t length = 0;
-  std::vector<KVCache> said;  // [layers]: what each hypothesis said
+  detail::SaidTokens said;
 
   std::int64_t hypotheses() const {
     return static_cast<std::int64_t>(source.size());
@@ -227,24 +225,14 @@ void DecoderState::Memory::attend_to_said(std::size_t index,
       rotate(qkv + h * 3 * d, 2 * c.heads, dim, rotary, length);
     }
   }
-  // One token of each hypothesis: [hypotheses, heads, 1, dim].
-  const auto part = [&](std::int64_t first) {
-    return TensorView<const float, 4>(qkv + first, {rows, c.heads, 1, dim},
-                                      {3 * d, dim, 3 * d, 1});
-  };
-  said[index].append(part(d), part(2 * d));
-  AttentionOptions options;
-  options.threads = threads;
-  attention_decode(
-      part(0), said[index],
-      {rooms->attended.of(rows * d), {rows, c.heads, 1, dim}, {d, dim, d, 1}},
-      options);
+  const auto number = static_cast<std::int64_t>(index);
+  said.keep(number, qkv + d, qkv + 2 * d, 3 * d);
+  said.attend(number, qkv, 3 * d, rooms->attended.of(rows * d), threads);
   if (watch != nullptr) {
     float* const keys = watch->said_keys[index].values<float>().data();
     std::copy_n(qkv + d, d, keys + length * d);
-    const float* const said_keys = keys;
-    watch->note(watch->seen.decoder, static_cast<std::int64_t>(index), length,
-                part(0), heads_in(said_keys, length + 1, d, c), threads);
+    watch->note(watch->seen.decoder, number, length, heads_in(qkv, 1, 3 * d, c),
+                heads_in(keys, length + 1, d, c), threads);
   }
 }
 
@@ -330,7 +318,8 @@ DecoderState TransformerDecoder::start_watched(const PackedTokens& sources,
   constexpr const char* kWhere = "TransformerDecoder::start";
   require(beams >= 1, kWhere, "beams must be positive; got ", beams);
   detail::check_source(weights_->config, sources, kWhere);
-  auto memory = std::make_unique<DecoderState::Memory>(*weights_);
+  auto memory = std::make_unique<DecoderState::Memory>(
+      *weights_, sources.sequences() * beams);
   memory->threads = threads;
   memory->watch = watch;
   if (sources.size() > 0) memory->encode(sources);
@@ -339,13 +328,6 @@ DecoderState TransformerDecoder::start_watched(const PackedTokens& sources,
     for (std::int64_t b = 0; b < beams; ++b) memory->source.push_back(s);
   }
   memory->count_hypotheses();
-  const TransformerConfig& c = weights_->config;
-  for (std::size_t i = 0; i < weights_->decoder.size(); ++i) {
-    memory->said.emplace_back(KVCacheOptions{.sequences = memory->hypotheses(),
-                                             .kv_heads = c.heads,
-                                             .d_k = c.model_dim / c.heads,
-                                             .reserve = kReserve});
-  }
   memory->rooms->cross_q.resize(weights_->decoder.size());
   return DecoderState(std::move(memory));
 }
@@ -391,6 +373,7 @@ void DecoderState::step(std::span<const std::int32_t> tokens) {
           "a sentence must have at most ", c.max_length,
           " tokens, as there are positions");
   if (rows == 0) return;
+  m.said.make_room(m.length, m.threads);
   float* const x = m.rooms->x.of(rows * c.model_dim);
   const std::vector<std::int64_t> place(tokens.size(), m.length);
   m.embed(m.w->target_table, m.w->target_places, tokens.data(), place.data(),
@@ -452,7 +435,7 @@ void DecoderState::reorder(std::span<const std::int64_t> parents) {
     stay = stay && parents[i] == static_cast<std::int64_t>(i);
   }
   if (!stay || static_cast<std::int64_t>(parents.size()) != hypotheses()) {
-    for (KVCache& cache : m.said) cache.reorder(parents);
+    m.said.reorder(parents);
   }
   std::vector<std::int64_t> source;
   for (const std::int64_t parent : parents) {

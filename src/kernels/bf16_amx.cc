@@ -251,34 +251,16 @@ void add_values(const Bf16Head& head, const Bf16Strip& strip) noexcept {
 // Cache lines of what is ahead that a step of a product fetches.
 constexpr int kAheadLines = 4;
 
-// Where the sums of one panel go: a tile's first row, and bytes between rows.
-struct SumPlace {
-  float* tiles[4];
-  std::int64_t stride;
-};
-
-inline SumPlace place_of(const Bf16Product& p, int panel) {
-  float* const sums = p.sums + panel * kProductFloats;
-  if (p.result == nullptr) {
-    return {{sums, sums + kTileFloats, sums + 2 * kTileFloats,
-             sums + 3 * kTileFloats},
-            64};
-  }
-  float* const row = p.result + panel * kPanelRows * p.result_stride;
-  float* const next = row + 16 * p.result_stride;
-  return {{row, row + 16, next, next + 16}, p.result_stride * 4};
-}
-
 // Stores a sum of the panel before, if any, and begins the one of `sums`. A
 // macro, because the names of tiles must be literals.
-#define REGARD_START_SUM(tile, is_later)                                 \
-  do {                                                                   \
-    if (is_later) _tile_stored(tile, before.tiles[tile], before.stride); \
-    if (p.from_zero) {                                                   \
-      _tile_zero(tile);                                                  \
-    } else {                                                             \
-      _tile_loadd(tile, sums + (tile)*kTileFloats, 64);                  \
-    }                                                                    \
+#define REGARD_START_SUM(tile, is_later)                               \
+  do {                                                                 \
+    if (is_later) _tile_stored(tile, before + (tile)*kTileFloats, 64); \
+    if (p.from_zero) {                                                 \
+      _tile_zero(tile);                                                \
+    } else {                                                           \
+      _tile_stream_loadd(tile, sums + (tile)*kTileFloats, 64);         \
+    }                                                                  \
   } while (false)
 
 inline void fetch_ahead(const Bf16Bits*& ahead, const Bf16Bits* end) {
@@ -290,47 +272,84 @@ inline void fetch_ahead(const Bf16Bits*& ahead, const Bf16Bits* end) {
   ahead += kAheadLines * 32;
 }
 
+// The rows of a Bf16Carry, an even share of them at each of `times`.
+class Carrier {
+ public:
+  Carrier(const Bf16Carry& carry, int times)
+      : carry_(carry),
+        row_(carry.first),
+        share_((carry.last - carry.first + times - 1) / times) {}
+
+  inline void carry_some() {
+    const int last = row_ + share_ < carry_.last ? row_ + share_ : carry_.last;
+    for (; row_ < last; ++row_) {
+      const float* const from =
+          carry_.sums + row_ / 16 * 2 * kTileFloats + row_ % 16 * 16;
+      const __m512 a = _mm512_load_ps(from);
+      const __m512 b = _mm512_load_ps(from + kTileFloats);
+      float* const to = carry_.out + row_ * carry_.stride;
+      if (carry_.past_caches) {
+        _mm512_stream_ps(to, a);
+        _mm512_stream_ps(to + 16, b);
+      } else {
+        _mm512_storeu_ps(to, a);
+        _mm512_storeu_ps(to + 16, b);
+      }
+    }
+  }
+
+ private:
+  const Bf16Carry carry_;
+  int row_;
+  const int share_;
+};
+
 // Panels [first, last). Tile operations run in order, so the sums of one panel
 // are stored between the first products of the next: none waits for the last.
+// What passes once is loaded past the first cache, which belongs to the right
+// side.
 void multiply_panels(const Bf16Product& p, int first, int last) {
   const Bf16Bits* ahead = p.ahead;
-  SumPlace before{};
+  Carrier carrier(p.carry, (last - first) * p.steps);
+  float* before = nullptr;
   for (int panel = first; panel < last; ++panel) {
     const Bf16Bits* left = p.left + panel * p.left_stride;
     const Bf16Bits* right = p.right;
     float* const sums = p.sums + panel * kProductFloats;
+    _tile_stream_loadd(4, left, 64);
     _tile_loadd(6, right, 64);
-    _tile_loadd(4, left, 64);
+    _tile_loadd(7, right + kTileBf16, 64);
+    _tile_stream_loadd(5, left + kTileBf16, 64);
     REGARD_START_SUM(0, panel > first);
     _tile_dpbf16ps(0, 4, 6);
-    _tile_loadd(7, right + kTileBf16, 64);
     REGARD_START_SUM(1, panel > first);
     _tile_dpbf16ps(1, 4, 7);
-    _tile_loadd(5, left + kTileBf16, 64);
     REGARD_START_SUM(2, panel > first);
     _tile_dpbf16ps(2, 5, 6);
     REGARD_START_SUM(3, panel > first);
     _tile_dpbf16ps(3, 5, 7);
     fetch_ahead(ahead, p.ahead_end);
+    carrier.carry_some();
     for (int step = 1; step < p.steps; ++step) {
       left += 2 * kTileBf16;
       right += p.right_stride;
+      _tile_stream_loadd(4, left, 64);
       _tile_loadd(6, right, 64);
-      _tile_loadd(4, left, 64);
-      _tile_dpbf16ps(0, 4, 6);
       _tile_loadd(7, right + kTileBf16, 64);
+      _tile_stream_loadd(5, left + kTileBf16, 64);
+      _tile_dpbf16ps(0, 4, 6);
       _tile_dpbf16ps(1, 4, 7);
-      _tile_loadd(5, left + kTileBf16, 64);
       _tile_dpbf16ps(2, 5, 6);
       _tile_dpbf16ps(3, 5, 7);
       fetch_ahead(ahead, p.ahead_end);
+      carrier.carry_some();
     }
-    before = place_of(p, panel);
+    before = sums;
   }
-  _tile_stored(0, before.tiles[0], before.stride);
-  _tile_stored(1, before.tiles[1], before.stride);
-  _tile_stored(2, before.tiles[2], before.stride);
-  _tile_stored(3, before.tiles[3], before.stride);
+  _tile_stored(0, before, 64);
+  _tile_stored(1, before + kTileFloats, 64);
+  _tile_stored(2, before + 2 * kTileFloats, 64);
+  _tile_stored(3, before + 3 * kTileFloats, 64);
 }
 
 // The last panel, where it has one block of rows.
@@ -338,7 +357,7 @@ void multiply_half(const Bf16Product& p, int panel) {
   const Bf16Bits* left = p.left + panel * p.left_stride;
   const Bf16Bits* right = p.right;
   float* const sums = p.sums + panel * kProductFloats;
-  const SumPlace before{};
+  const float* const before = nullptr;
   REGARD_START_SUM(0, false);
   REGARD_START_SUM(1, false);
   for (int step = 0; step < p.steps; ++step) {
@@ -361,7 +380,7 @@ void multiply(const Bf16Product& product) noexcept {
   if (whole > 0) multiply_panels(product, 0, whole);
   if (rest > 16) {
     Bf16Product last = product;
-    last.result = nullptr;
+    last.carry = {};  // done, with the whole panels
     multiply_panels(last, whole, whole + 1);
   } else if (rest > 0) {
     multiply_half(product, whole);
@@ -387,6 +406,7 @@ const Bf16Functions* bf16_amx_functions() {
       .add_sums = add_sums,
       .add_values = add_values,
       .multiply = multiply,
+      .carries = true,
       .add_full = amx_add_full,
   };
   return &kFunctions;

@@ -114,14 +114,9 @@ void multiply_panels(const Bf16Product& p) noexcept {
       left += 2 * kTileBf16;
       right += p.right_stride;
     }
-    const bool direct =
-        p.result != nullptr && row / kPanelRows < p.rows / kPanelRows;
-    float* const out = direct ? p.result + row * p.result_stride : to;
-    const std::int64_t stride = direct ? p.result_stride : 16;
-    const std::int64_t second = direct ? 16 : kTileFloats;
     for (int r = 0; r < kRows; ++r) {
-      _mm512_storeu_ps(out + r * stride, sum[r][0]);
-      _mm512_storeu_ps(out + r * stride + second, sum[r][1]);
+      _mm512_store_ps(to + r * 16, sum[r][0]);
+      _mm512_store_ps(to + kTileFloats + r * 16, sum[r][1]);
     }
   }
 }
@@ -164,6 +159,7 @@ const Bf16Functions* bf16_dot_functions() {
       .add_sums = add_sums,
       .add_values = add_values,
       .multiply = multiply_panels,
+      .carries = false,
       .add_full = nullptr,
   };
   return &kFunctions;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <utility>
 #include <vector>
 
 #include "hwy/cache_control.h"
@@ -15,10 +16,13 @@ namespace {
 
 constexpr std::int64_t kPanel = kPanelRows;  // and columns
 static_assert(kPanel == kBf16PanelColumns);
-// Steps along k whose right side, 16 KB, stays in the first cache while all
+// Steps along k whose right side, 32 KB, stays in the first cache while all
 // rows pass.
-constexpr std::int64_t kRunSteps = 8;
+constexpr std::int64_t kRunSteps = 16;
 constexpr std::int64_t kLeftBytes = 1 << 20;  // packed rows at hand
+// A result of more than this would leave the second cache before it is read.
+constexpr std::int64_t kNearResultBytes = 2 << 20;
+constexpr std::int64_t kLineBytes = 64;
 
 std::int64_t steps_of(std::int64_t k) { return (k + 31) / 32; }
 std::int64_t panels_of(std::int64_t count) {
@@ -43,7 +47,8 @@ class Product {
         steps_(steps_of(job.k)),
         panels_(panels_of(job.m)),
         left_(reinterpret_cast<Bf16Bits*>(scratch)),
-        sums_(reinterpret_cast<float*>(left_ + panels_ * panel_size(job.k))) {}
+        sums_(reinterpret_cast<float*>(left_ + panels_ * panel_size(job.k))),
+        sums_before_(sums_ + panels_ * kProductFloats) {}
 
   void run() {
     for (std::int64_t panel = 0; panel < panels_; ++panel) pack_left(panel);
@@ -51,15 +56,17 @@ class Product {
     for (std::int64_t column = 0; column < job_.n; column += kPanel) {
       start_sums(column);
       for (std::int64_t step = 0; step < steps_; step += kRunSteps) {
-        fetch_results(column, step);
         multiply_run(column, step);
       }
-      const std::int64_t written = direct(column) ? job_.m / kPanel : 0;
-      for (std::int64_t panel = written; panel < panels_; ++panel) {
+      const bool is_last = column + kPanel >= job_.n;
+      const std::int64_t carried = carries() && !is_last ? job_.m / kPanel : 0;
+      for (std::int64_t panel = carried; panel < panels_; ++panel) {
         write(panel, column);
       }
+      std::swap(sums_, sums_before_);
     }
     f_.end();
+    if (carries()) hwy::FlushStream();
   }
 
  private:
@@ -79,10 +86,10 @@ class Product {
                     left_ + panel * panel_size(job_.k));
   }
 
-  // Whether the last run writes the result itself.
-  bool direct(std::int64_t column) const {
-    return job_.c_storage == Storage::kFloat32 && steps_ > 0 &&
-           column + kPanel <= job_.n;
+  // Whether the sums of whole panels are written beside the products of the
+  // next columns.
+  bool carries() const {
+    return f_.carries && job_.c_storage == Storage::kFloat32 && steps_ > 0;
   }
   bool from_zero() const { return job_.bias == nullptr && steps_ > 0; }
 
@@ -101,18 +108,22 @@ class Product {
     }
   }
 
-  // Has the lines that the result goes to brought near, a share of the rows in
-  // each run: they are far apart, and a store would wait for each.
-  void fetch_results(std::int64_t column, std::int64_t step) const {
-    const std::int64_t size = bytes_of(job_.c_storage);
-    const std::int64_t bytes = std::min(kPanel, job_.n - column) * size;
-    const std::int64_t last = std::min(steps_, step + kRunSteps);
-    for (std::int64_t i = job_.m * step / steps_; i < job_.m * last / steps_;
-         ++i) {
-      const std::byte* const row = static_cast<const std::byte*>(job_.c) +
-                                   (i * job_.c_stride + column) * size;
-      for (std::int64_t at = 0; at < bytes; at += 64) hwy::Prefetch(row + at);
-    }
+  // The share of the columns before that is written beside one run.
+  Bf16Carry carry_of(std::int64_t column, std::int64_t step,
+                     std::int64_t steps) const {
+    if (column == 0 || !carries()) return {};
+    const std::int64_t rows = job_.m / kPanel * kPanel;
+    float* const out = static_cast<float*>(job_.c) + column - kPanel;
+    const bool whole_lines =
+        reinterpret_cast<std::uintptr_t>(out) % kLineBytes == 0 &&
+        job_.c_stride * 4 % kLineBytes == 0;
+    return {
+        .sums = sums_before_,
+        .out = out,
+        .stride = job_.c_stride,
+        .first = static_cast<int>(rows * step / steps_),
+        .last = static_cast<int>(rows * (step + steps) / steps_),
+        .past_caches = whole_lines && job_.m * job_.n * 4 >= kNearResultBytes};
   }
 
   // One run along k of 32 columns, for all rows. What comes next follows in
@@ -133,10 +144,7 @@ class Product {
          .ahead = next,
          .ahead_end = std::min(next + kRunSteps * 2 * kTileBf16,
                                job_.b + bf16_packed_size(job_.n, job_.k)),
-         .result = direct(column) && step + steps == steps_
-                       ? static_cast<float*>(job_.c) + column
-                       : nullptr,
-         .result_stride = job_.c_stride});
+         .carry = carry_of(column, step, steps)});
   }
 
   void write(std::int64_t panel, std::int64_t column) const {
@@ -154,7 +162,8 @@ class Product {
   const Bf16Functions& f_;
   const std::int64_t steps_, panels_;
   Bf16Bits* const left_;  // [panels][steps][2] tiles
-  float* const sums_;     // [panels][2][2] tiles
+  float* sums_;           // [panels][2][2] tiles
+  float* sums_before_;    // of the columns before
 };
 
 // Where one element of a packed right side lies.
@@ -263,7 +272,7 @@ std::int64_t bf16_gemm_rows(std::int64_t k) {
 
 std::size_t bf16_gemm_scratch_bytes(std::int64_t m, std::int64_t k) {
   return static_cast<std::size_t>(panels_of(m) *
-                                  (panel_size(k) * 2 + kProductFloats * 4));
+                                  (panel_size(k) * 2 + 2 * kProductFloats * 4));
 }
 
 void bf16_gemm(const Bf16Gemm& job, std::byte* scratch) noexcept {

@@ -71,6 +71,16 @@ inline Bf16Bits* weights_of(float* scores, int slot, int block) {
 inline constexpr float kExp2Poly[4] = {0.99992520f + 0.00390625f, 0.69583356f,
                                        0.22606716f, 0.07802452f};
 
+// Rows [first, last) of finished sums, as a Bf16Product leaves them, that are
+// written to where they belong while a product runs.
+struct Bf16Carry {
+  const float* sums = nullptr;
+  float* out = nullptr;  // of row 0
+  std::int64_t stride = 0;
+  int first = 0, last = 0;
+  bool past_caches = false;  // asks for whole lines of memory
+};
+
 // sums = or += left * right: panels of 32 rows, each with the same 32 columns.
 struct Bf16Product {
   // [steps][2] tiles of 16 rows and 32 elements for each panel; the panels are
@@ -88,10 +98,7 @@ struct Bf16Product {
   // What will be wanted soon, to be fetched meanwhile; may be empty.
   const Bf16Bits* ahead = nullptr;
   const Bf16Bits* ahead_end = nullptr;
-  // If given, the rows of whole panels go there and not to sums, `stride`
-  // floats apart, one panel after the other.
-  float* result = nullptr;
-  std::int64_t result_stride = 0;
+  Bf16Carry carry{};  // empty where the path does not carry
 };
 inline constexpr int kProductFloats = 4 * kTileFloats;  // a panel's sums
 inline constexpr int kPanelRows = 32;
@@ -119,6 +126,7 @@ struct Bf16Functions {
   // out += weights * values
   void (*add_values)(const Bf16Head& head, const Bf16Strip& strip) noexcept;
   void (*multiply)(const Bf16Product& product) noexcept;
+  bool carries;  // whether multiply looks at product.carry
   // All of it for groups [first, last), every key of which every row sees, with
   // weights as weigh() makes them; strip.groups and slots are not read. False,
   // and nothing done, where there is no faster way than the steps above. Null

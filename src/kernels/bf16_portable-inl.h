@@ -204,15 +204,6 @@ void Multiply(const Bf16Product& p) {
         store_sums(sum, next_to, to);
       }
     }
-    if (p.result == nullptr || row / kPanelRows >= p.rows / kPanelRows) {
-      continue;
-    }
-    for (int r = 0; r < kDotRows; ++r) {
-      for (int c = 0; c < 32; c += kBf16Lanes) {
-        hn::StoreU(hn::Load(d, sums + c / 16 * kTileFloats + r * 16 + c % 16),
-                   d, p.result + (row + r) * p.result_stride + c);
-      }
-    }
   }
 }
 

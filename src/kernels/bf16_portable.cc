@@ -164,6 +164,7 @@ const Bf16Functions& bf16_portable_functions() {
           [](const Bf16Product& product) noexcept {
             HWY_DYNAMIC_DISPATCH(Multiply)(product);
           },
+      .carries = false,
       .add_full = nullptr,
   };
   return kFunctions;

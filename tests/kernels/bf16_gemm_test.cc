@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <functional>
@@ -200,6 +201,35 @@ TEST(Bf16Gemm, AColumnHasTheSameBitsWhenPanelsAreCut) {
                 scratch.data());
     }
     EXPECT_EQ(whole.data, cut.data);
+  });
+}
+
+// 2 MB and more in whole lines of memory: written past the caches on AMX.
+TEST(Bf16Gemm, ALargeResultIsThatOfItsRowsOneByOne) {
+  on_every_path([] {
+    const Sizes sizes{200, 2720, 45};
+    Case<float> job(sizes);
+    const auto elements = static_cast<std::size_t>(sizes.m * sizes.n);
+    AlignedBuffer large(elements * sizeof(float));
+    AlignedBuffer scratch(bf16_gemm_scratch_bytes(sizes.m, sizes.k));
+    auto* const c = reinterpret_cast<float*>(large.data());
+    std::fill(c, c + elements, kMark);
+    bf16_gemm({.m = sizes.m,
+               .n = sizes.n,
+               .k = sizes.k,
+               .a = job.a.view(),
+               .b = job.right(),
+               .bias = job.bias.data(),
+               .c = c,
+               .c_stride = sizes.n},
+              scratch.data());
+    Matrix<float> one(sizes.m, sizes.n);
+    for (std::int64_t i = 0; i < sizes.m; ++i) {
+      job.multiply(one, i, 1);
+      for (std::int64_t j = 0; j < sizes.n; ++j) {
+        ASSERT_EQ(c[i * sizes.n + j], one.at(i, j)) << i << ", " << j;
+      }
+    }
   });
 }
 

@@ -75,7 +75,8 @@ FORWARD = [
     ("B8 H8 N128 d64", (8, 8, 128, 64), torch.float32, {}),
     ("causal B8 H8 N512 d64", (8, 8, 512, 64), torch.float32, {"is_causal": True}),
     ("H8 N512 d64, bool mask", (1, 8, 512, 64), torch.float32, {"attn_mask": "bool"}),
-    ("H8 N2048 d64 bf16", (1, 8, 2048, 64), torch.bfloat16, {}),
+    ("H8 N2048 d64 bf16, by fp32 products", (1, 8, 2048, 64), torch.bfloat16, {}),
+    ("H8 N2048 d64 bf16, compute=bfloat16", (1, 8, 2048, 64), torch.bfloat16, {"compute": "bfloat16"}),
 ]
 TRAIN = [
     ("step H8 N2048 d64", (1, 8, 2048, 64), {}),
@@ -101,7 +102,11 @@ def forward_rows(seconds, rows):
         q, k, v = tensors(*shape, dtype)
         keywords = keywords_for(keywords, shape)
         with torch.no_grad():
-            ours = lambda: regard.torch.scaled_dot_product_attention(q, k, v, **keywords)
+            if "compute" in keywords:  # not an argument of PyTorch's function
+                compute = keywords.pop("compute")
+                ours = lambda: regard.torch.attention(q, k, v, compute=compute)
+            else:
+                ours = lambda: regard.torch.scaled_dot_product_attention(q, k, v, **keywords)
             theirs = lambda: F.scaled_dot_product_attention(q, k, v, **keywords)
             check(ours(), theirs(), name, 1e-4 if dtype is torch.float32 else 3e-2)
             yield name, *interleave([ours, theirs], seconds)
@@ -126,11 +131,11 @@ def train_rows(seconds, rows):
 
 
 def show(rows, results):
-    print(f"{'':34}{'regard':>10}{'torch':>10}   ratio (quarters)")
+    print(f"{'':38}{'regard':>11}{'torch':>11}   ratio (quarters)")
     for name, ours, theirs in rows:
         middle, low, high = ratio(theirs, ours)
         mine, other = statistics.median(ours), statistics.median(theirs)
-        print(f"{name:34}{mine * 1e3:7.2f} ms{other * 1e3:7.2f} ms   {middle:.2f} ({low:.2f} .. {high:.2f})")
+        print(f"{name:38}{mine * 1e3:8.2f} ms{other * 1e3:8.2f} ms   {middle:.2f} ({low:.2f} .. {high:.2f})")
         results.append({"row": name, "regard_seconds": mine, "torch_seconds": other, "ratio": middle})
 
 
@@ -149,7 +154,7 @@ def overhead(seconds, results):
         ]
         # The CPU time of the shortest round: a busy machine only adds.
         for name, rounds in zip(names, interleave(calls, seconds, time.thread_time)):
-            print(f"{name:34}{min(rounds) * 1e6:7.1f} us a call")
+            print(f"{name:38}{min(rounds) * 1e6:7.1f} us a call")
             results.append({"row": f"overhead, {name}", "seconds": min(rounds)})
 
 

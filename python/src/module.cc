@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <dlfcn.h>
+
 #include "bind.h"
 #include "regard/core/error.h"
+#include "regard/core/team.h"
 #include "regard/core/version.h"
 #include "regard/kernels/targets.h"
 
@@ -10,6 +13,18 @@
 // clang-format on
 
 namespace nb = nanobind;
+
+namespace {
+
+// PyTorch brings GNU OpenMP along and lets everybody see it.
+bool work_with_openmp() {
+  void* const parallel = dlsym(RTLD_DEFAULT, "GOMP_parallel");
+  if (parallel == nullptr) return false;
+  regard::work_with_team(reinterpret_cast<regard::Team>(parallel));
+  return true;
+}
+
+}  // namespace
 
 NB_MODULE(_core, m) {
   m.doc() = "The compiled part of regard. Use `import regard`.";
@@ -27,6 +42,9 @@ NB_MODULE(_core, m) {
   m.def("version", &regard::version);
   m.def("simd_target", &regard::simd_target,
         "The SIMD target in use, such as 'AVX3' (AVX-512) or 'AVX2'.");
+  m.def("work_with_openmp", &work_with_openmp,
+        "From here on calls run on the threads of GNU OpenMP, if the process "
+        "has it. Says whether.");
   regard::python::bind_mask(m);
   regard::python::bind_attention(m);
   regard::python::bind_weights(m);

@@ -142,3 +142,22 @@ def test_training_makes_no_matrix_of_pairs():
     """One of 2 heads of 6000 tokens would be 144 MB."""
     done = subprocess.run([sys.executable, "-c", TRAINING], capture_output=True, text=True, check=True)
     assert int(done.stdout) < 100_000  # in kB
+
+
+THREADS = """
+import os, torch, regard.torch
+torch.set_num_threads(3)
+torch.mm(torch.ones(900, 900), torch.ones(900, 900))  # PyTorch starts its threads
+before = len(os.listdir("/proc/self/task"))
+q = torch.ones(1, 8, 600, 64)
+regard.torch.scaled_dot_product_attention(q, q, q)
+print(before, len(os.listdir("/proc/self/task")))
+"""
+
+
+def test_pytorchs_threads_do_our_work():
+    if not regard._core.work_with_openmp():
+        pytest.skip("this PyTorch has no GNU OpenMP")
+    done = subprocess.run([sys.executable, "-c", THREADS], capture_output=True, text=True, check=True)
+    before, after = map(int, done.stdout.split())
+    assert 3 <= before == after

@@ -19,6 +19,7 @@
 
 #include "regard/core/error.h"
 #include "regard/core/interrupt.h"
+#include "regard/core/team.h"
 
 namespace regard {
 namespace {
@@ -278,6 +279,30 @@ class Crew {
   bool stop_ = false;
 };
 
+// The team of work_with_team, and the process that has it.
+struct TeamOfProcess {
+  std::atomic<Team> team{nullptr};
+  std::atomic<std::uint64_t> generation{0};
+};
+TeamOfProcess& team_of_process() {
+  static TeamOfProcess team;
+  return team;
+}
+
+Team present_team() {
+  TeamOfProcess& ours = team_of_process();
+  const Team team = ours.team.load(std::memory_order_acquire);
+  const bool here = ours.generation.load(std::memory_order_relaxed) ==
+                    fork_count().load(std::memory_order_relaxed);
+  return here ? team : nullptr;
+}
+
+void run_with_team(Team team, Job& job) {
+  const auto work = [](void* shared) { static_cast<Job*>(shared)->work(); };
+  team(work, &job, static_cast<unsigned>(job.helpers) + 1, 0);
+  if (job.error) std::rethrow_exception(job.error);
+}
+
 int checked_count(Threads threads) {
   require(threads.count >= 0, "Threads",
           "count must not be negative (0 means one for each core); got ",
@@ -348,6 +373,13 @@ ThreadPool& ThreadPool::shared() {
   return *pool;
 }
 
+void work_with_team(Team team) noexcept {
+  TeamOfProcess& ours = team_of_process();
+  ours.generation.store(fork_count().load(std::memory_order_relaxed),
+                        std::memory_order_relaxed);
+  ours.team.store(team, std::memory_order_release);
+}
+
 int thread_count(Threads threads, std::int64_t tasks) {
   const int count = checked_count(threads);
   if (inside_task || tasks <= 1) return 1;
@@ -374,9 +406,12 @@ void parallel_for(Threads threads, std::int64_t tasks,
     }
     return;
   }
+  Job job(tasks, count - 1, body);
+  if (const Team team = present_team(); team && threads.pool == nullptr) {
+    return run_with_team(team, job);
+  }
   ThreadPool& pool =
       threads.pool != nullptr ? *threads.pool : ThreadPool::shared();
-  Job job(tasks, count - 1, body);
   // The process's own pool grows for a caller who asks for more than one
   // thread a core; a pool that was passed keeps its size.
   const int most = threads.pool != nullptr ? pool.size() - 1

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "regard/core/error.h"
+#include "regard/core/team.h"
 
 #if defined(__SANITIZE_THREAD__)
 #define REGARD_TEST_TSAN 1
@@ -392,6 +393,82 @@ TEST(ThreadPool, CanBeDestroyedInTheChildOfAFork) {
     alarm(30);
     pool.reset();
     _exit(0);
+  }
+  int status = -1;
+  waitpid(child, &status, 0);
+  EXPECT_EQ(status, 0);
+}
+
+// A team as another library may have one, and how it was called.
+int team_calls = 0;
+unsigned team_size = 0;
+void some_team(void (*work)(void*), void* data, unsigned threads,
+               unsigned flags) {
+  ++team_calls;
+  team_size = threads;
+  EXPECT_EQ(flags, 0u);
+  std::vector<std::thread> others;
+  for (unsigned i = 1; i < threads; ++i) others.emplace_back(work, data);
+  work(data);
+  for (std::thread& other : others) other.join();
+}
+
+class WithTeam : public ::testing::Test {
+ protected:
+  WithTeam() {
+    team_calls = 0;
+    work_with_team(some_team);
+  }
+  ~WithTeam() override { work_with_team(nullptr); }
+};
+
+TEST_F(WithTeam, CallsRunOnItsThreads) {
+  std::vector<std::atomic<int>> runs(40);
+  std::atomic<int> inside{0};
+  parallel_for({.count = 3}, 40, [&](std::int64_t i) {
+    if (i < 3) {
+      EXPECT_TRUE(meet(inside, 3));
+    }
+    ++runs[static_cast<std::size_t>(i)];
+    // A call from inside a task stays in its thread.
+    parallel_for({.count = 3}, 2, [](std::int64_t) {});
+  });
+  for (const auto& count : runs) EXPECT_EQ(count, 1);
+  EXPECT_EQ(team_calls, 1);
+  EXPECT_EQ(team_size, 3u);
+}
+
+TEST_F(WithTeam, ErrorsOfTasksComeBack) {
+  const auto fails = [](std::int64_t i) {
+    if (i == 5) throw std::runtime_error("task 5");
+  };
+  EXPECT_THROW(parallel_for({.count = 2}, 40, fails), std::runtime_error);
+  EXPECT_EQ(team_calls, 1);
+}
+
+TEST_F(WithTeam, APassedPoolAndOneThreadDoWithoutIt) {
+  ThreadPool pool(2);
+  parallel_for({.pool = &pool}, 4, [](std::int64_t) {});
+  parallel_for({.count = 1}, 4, [](std::int64_t) {});
+  EXPECT_EQ(team_calls, 0);
+}
+
+TEST_F(WithTeam, NullGoesBackToOurOwn) {
+  work_with_team(nullptr);
+  parallel_for({.count = 2}, 4, [](std::int64_t) {});
+  EXPECT_EQ(team_calls, 0);
+}
+
+TEST_F(WithTeam, TheChildOfAForkDoesWithoutIt) {
+#if defined(REGARD_TEST_TSAN)
+  GTEST_SKIP() << "the thread sanitizer allows no threads after a fork";
+#endif
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(30);
+    std::atomic<int> runs{0};
+    parallel_for({.count = 3}, 30, [&runs](std::int64_t) { ++runs; });
+    _exit(team_calls == 0 && runs == 30 ? 0 : 1);
   }
   int status = -1;
   waitpid(child, &status, 0);

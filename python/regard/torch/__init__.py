@@ -6,9 +6,10 @@
     with regard.torch.use(): ...                            # for models as they are
 
 All of it is differentiable and works with torch.compile, torch.export and torch.func.
-It uses as many threads as torch.get_num_threads().
+It uses as many threads as torch.get_num_threads(), and where PyTorch has GNU OpenMP the very same ones.
 """
 
+from .._core import work_with_openmp
 from ._functional import attention, scaled_dot_product_attention, varlen_attention
 from ._multihead import MultiheadAttention, multi_head_attention_forward
 from ._use import use
@@ -17,3 +18,6 @@ __all__ = [
     "MultiheadAttention", "attention", "multi_head_attention_forward",
     "scaled_dot_product_attention", "use", "varlen_attention",
 ]
+
+# Each library waits for work with busy threads: with threads of its own, each would slow the other down.
+work_with_openmp()

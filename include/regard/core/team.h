@@ -3,9 +3,9 @@
 
 namespace regard {
 
-// Runs work(data) on `threads` threads or fewer, the calling one among them, and
-// returns when all have done it. GNU OpenMP's GOMP_parallel is such a function;
-// flags are then 0.
+// Runs work(data) on `threads` threads or fewer, the calling one among them,
+// and returns when all have done it. GNU OpenMP's GOMP_parallel is such a
+// function; flags are then 0.
 using Team = void (*)(void (*work)(void*), void* data, unsigned threads,
                       unsigned flags);
 

@@ -92,7 +92,11 @@ class WeightsJob {
       wave = std::min(units, std::max<std::int64_t>(kWaveBytes / slot_bytes(),
                                                     2 * threads));
     }
-    slots_ = AlignedBuffer(static_cast<std::size_t>(wave * slot_bytes()));
+    // A visitor may call what uses the thread's scratch.
+    const auto bytes = static_cast<std::size_t>(wave * slot_bytes());
+    if (visit != nullptr) visited_ = AlignedBuffer(bytes);
+    slots_ = visit != nullptr ? visited_.data()
+                              : thread_scratch(bytes, Scratch::kCall);
     for (std::int64_t from = 0; from < units; from += wave) {
       const std::int64_t to = std::min(units, from + wave);
       parallel_for({threads, p_.options.threads.pool}, to - from,
@@ -169,7 +173,7 @@ class WeightsJob {
     return slot_size_ * static_cast<std::int64_t>(sizeof(Real));
   }
   Real* slot(std::int64_t i) {
-    return reinterpret_cast<Real*>(slots_.data()) + i * slot_size_;
+    return reinterpret_cast<Real*>(slots_) + i * slot_size_;
   }
 
   WeightRows<Real> rows_of(const Unit& unit, Real* slot) const {
@@ -292,7 +296,8 @@ class WeightsJob {
   std::vector<Unit> units_;
   // Of a slot, in elements.
   std::int64_t pitch_ = 0, scratch_at_ = 0, received_at_ = 0, slot_size_ = 0;
-  AlignedBuffer slots_;
+  std::byte* slots_ = nullptr;
+  AlignedBuffer visited_;
   const Unit* sum_of_ = nullptr;  // what sums_ holds the keys of
   std::vector<double> sums_;
 };

@@ -40,6 +40,20 @@ constexpr std::int64_t kGemmDepth = 256;
 // stay in the L2 cache however long they are.
 constexpr std::int64_t kGemmSpan = 512;
 static_assert(kGemmSpan % kGemmDepth == 0);
+// The same for rows of b that are not packed: a few at a time over their whole
+// width, which is nearly the order in which they lie in memory.
+constexpr std::int64_t kGemmRowsDepth = 32;
+
+constexpr std::int64_t gemm_depth(RightSide right) {
+  return right == RightSide::kRows ? kGemmRowsDepth : kGemmDepth;
+}
+constexpr std::int64_t gemm_span(RightSide right) {
+  return right == RightSide::kRows ? kGemmRowsDepth : kGemmSpan;
+}
+
+// A result of so many floats that is a product of few rows is written past the
+// caches: to write it costs more than to compute it, and nobody reads it soon.
+constexpr std::int64_t kGemmStreamFloats = 1 << 15;
 
 // One tile of one cut of k. `a` is read as a[r * a_row + i * a_step].
 struct GemmTile {
@@ -52,14 +66,20 @@ struct GemmTile {
   std::int64_t c_stride;
   std::int64_t k;
   bool from_zero;
-  // What is wanted next of b: the first tiles fetch one line of it a step of k,
-  // because its panels come from beyond the L2 cache. A step of 0 fetches
-  // nothing new.
+  bool streams;  // c is written past the caches
+  // What is wanted next of b: the first tiles fetch some of it each step of k,
+  // because it comes from beyond the L2 cache. A step of 0 fetches nothing new.
   const float* ahead;
   std::int64_t ahead_step;
 };
 
-template <int kRows, int kVecs, LeftSide kLeft>
+// A panel [k][48] is 3 k lines long. Many tiles of rows fetch one line a step;
+// of few there may be one alone.
+constexpr int gemm_fetched_lines(RightSide right) {
+  return right == RightSide::kRows ? 3 : 1;
+}
+
+template <int kRows, int kVecs, LeftSide kLeft, RightSide kRight>
 HWY_INLINE void gemm_tile(const GemmTile& t) {
   const GemmTag d;
   const std::int64_t lanes = static_cast<std::int64_t>(hn::Lanes(d));
@@ -96,7 +116,9 @@ HWY_INLINE void gemm_tile(const GemmTile& t) {
         sum[r][v] = hn::MulAdd(left, right[v], sum[r][v]);
       }
     }
-    hwy::Prefetch(ahead);
+    for (int line = 0; line < gemm_fetched_lines(kRight); ++line) {
+      hwy::Prefetch(ahead + line * 16);
+    }
     a += kStep;
     b += t.b_step;
     ahead += t.ahead_step;
@@ -107,13 +129,18 @@ HWY_INLINE void gemm_tile(const GemmTile& t) {
     for (int v = 0; v < kVecs; ++v) {
       GemmVec x = sum[r][v];
       if (t.bias != nullptr) x = hn::Add(x, hn::LoadU(d, t.bias + v * lanes));
-      hn::StoreU(x, d, t.c + r * t.c_stride + v * lanes);
+      float* const to = t.c + r * t.c_stride + v * lanes;
+      if (kRight == RightSide::kRows && t.streams) {
+        hn::Stream(x, d, to);
+      } else {
+        hn::StoreU(x, d, to);
+      }
     }
   }
 }
 
 // All rows of one column of tiles; the fewer rows at the end in powers of two.
-template <int kVecs, LeftSide kLeft>
+template <int kVecs, LeftSide kLeft, RightSide kRight>
 HWY_NOINLINE void gemm_rows(GemmTile t, std::int64_t rows) {
   std::int64_t row = 0;
   const float* const a = t.a;
@@ -127,9 +154,8 @@ HWY_NOINLINE void gemm_rows(GemmTile t, std::int64_t rows) {
   };
   for (; row + kGemmRows <= rows; row += kGemmRows) {
     move_to_row();
-    gemm_tile<kGemmRows, kVecs, kLeft>(t);
-    // A panel [k][48] is 3 k lines long.
-    if (row < 2 * kGemmRows) {
+    gemm_tile<kGemmRows, kVecs, kLeft, kRight>(t);
+    if (gemm_fetched_lines(kRight) == 1 && row < 2 * kGemmRows) {
       t.ahead += t.k * t.ahead_step;
     } else {
       t.ahead_step = 0;
@@ -137,22 +163,22 @@ HWY_NOINLINE void gemm_rows(GemmTile t, std::int64_t rows) {
   }
   if (kGemmRows > 4 && row + 4 <= rows) {
     move_to_row();
-    gemm_tile<4, kVecs, kLeft>(t);
+    gemm_tile<4, kVecs, kLeft, kRight>(t);
     row += 4;
   }
   if (row + 2 <= rows) {
     move_to_row();
-    gemm_tile<2, kVecs, kLeft>(t);
+    gemm_tile<2, kVecs, kLeft, kRight>(t);
     row += 2;
   }
   if (row < rows) {
     move_to_row();
-    gemm_tile<1, kVecs, kLeft>(t);
+    gemm_tile<1, kVecs, kLeft, kRight>(t);
   }
 }
 
 // `columns` is a multiple of kColumnStep, and c has room for all of them.
-template <LeftSide kLeft>
+template <LeftSide kLeft, RightSide kRight>
 HWY_INLINE void gemm_panel(GemmTile t, std::int64_t rows,
                            std::int64_t columns) {
   const std::int64_t lanes = static_cast<std::int64_t>(hn::Lanes(GemmTag()));
@@ -163,13 +189,13 @@ HWY_INLINE void gemm_panel(GemmTile t, std::int64_t rows,
     const std::int64_t vecs = (left + groups - 1) / groups;
     switch (vecs) {
       case 3:
-        gemm_rows<3, kLeft>(t, rows);
+        gemm_rows<3, kLeft, kRight>(t, rows);
         break;
       case 2:
-        gemm_rows<2, kLeft>(t, rows);
+        gemm_rows<2, kLeft, kRight>(t, rows);
         break;
       default:
-        gemm_rows<1, kLeft>(t, rows);
+        gemm_rows<1, kLeft, kRight>(t, rows);
         break;
     }
     left -= vecs;
@@ -182,7 +208,7 @@ HWY_INLINE void gemm_panel(GemmTile t, std::int64_t rows,
 
 // A last panel whose columns are no multiple of kColumnStep: a few rows at a
 // time in a buffer, because vectors would reach past the rows of c.
-template <LeftSide kLeft>
+template <LeftSide kLeft, RightSide kRight>
 HWY_INLINE void gemm_edge(GemmTile t, std::int64_t rows, std::int64_t columns) {
   HWY_ALIGN float c[kTileRows * kPanelColumns];
   HWY_ALIGN float bias[kPanelColumns] = {};
@@ -201,7 +227,7 @@ HWY_INLINE void gemm_edge(GemmTile t, std::int64_t rows, std::int64_t columns) {
     tile.c = c;
     tile.c_stride = kPanelColumns;
     tile.bias = t.bias == nullptr ? nullptr : bias;
-    gemm_panel<kLeft>(tile, count, t.b_step);
+    gemm_panel<kLeft, kRight>(tile, count, t.b_step);
     for (std::int64_t r = 0; r < count; ++r) {
       std::copy_n(c + r * kPanelColumns, columns, c_row + r * t.c_stride);
     }
@@ -223,9 +249,10 @@ struct GemmPlace {
   }
   // Along k to the end of a span, then the next panel, then the next span.
   GemmPlace next(const Gemm& job) const {
-    const std::int64_t cut_end = std::min(i + kGemmDepth, job.k);
-    const std::int64_t span = i / kGemmSpan * kGemmSpan;
-    const bool span_ends = cut_end == job.k || cut_end % kGemmSpan == 0;
+    const std::int64_t cut_end = std::min(i + gemm_depth(job.right), job.k);
+    const std::int64_t span_size = gemm_span(job.right);
+    const std::int64_t span = i / span_size * span_size;
+    const bool span_ends = cut_end == job.k || cut_end % span_size == 0;
     if (!span_ends) return {col, cut_end};
     if (col + kPanelColumns < job.n) return {col + kPanelColumns, span};
     return {0, cut_end};
@@ -233,35 +260,52 @@ struct GemmPlace {
   bool is_end(const Gemm& job) const { return col == 0 && i == job.k; }
 };
 
-template <LeftSide kLeft>
+HWY_INLINE bool gemm_streams(const Gemm& job) {
+  constexpr std::int64_t kLine = 64;
+  return job.right == RightSide::kRows && job.k <= kGemmRowsDepth &&
+         job.start == Start::kZero && job.m * job.n >= kGemmStreamFloats &&
+         reinterpret_cast<std::uintptr_t>(job.c) % kLine == 0 &&
+         job.c_stride % kColumnStep == 0;
+}
+
+template <LeftSide kLeft, RightSide kRight>
 HWY_INLINE void gemm_panels(const Gemm& job) {
   if (job.n == 0) return;
   GemmPlace place;
   do {
     const GemmPlace next = place.next(job);
-    const bool at_end = next.is_end(job);
     const std::int64_t columns = std::min(kPanelColumns, job.n - place.col);
     GemmTile t;
-    t.k = std::min(kGemmDepth, job.k - place.i);
+    t.k = std::min(gemm_depth(kRight), job.k - place.i);
     t.a = job.a + (kLeft == LeftSide::kPacked ? place.i * kTileRows : place.i);
     t.a_row = kLeft == LeftSide::kPacked ? job.k : job.a_stride;
     t.b = place.b(job);
-    const bool rows = job.right == RightSide::kRows;
-    t.b_step = rows ? job.b_stride : GemmPlace::panel_step(job, place.col);
-    const bool biased = job.bias != nullptr && place.i + t.k == job.k;
-    t.bias = biased ? job.bias + place.col : nullptr;
+    t.b_step = kRight == RightSide::kRows
+                   ? job.b_stride
+                   : GemmPlace::panel_step(job, place.col);
+    const bool cut_is_last = place.i + t.k == job.k;
+    t.bias =
+        job.bias != nullptr && cut_is_last ? job.bias + place.col : nullptr;
     t.c = job.c + place.col;
     t.c_stride = job.c_stride;
     t.from_zero = place.i == 0 && job.start == Start::kZero;
-    t.ahead = at_end ? t.b : next.b(job);
-    t.ahead_step = at_end ? 0 : rows ? job.b_stride : kColumnStep;
-    if (columns % kColumnStep == 0) {
-      gemm_panel<kLeft>(t, job.m, columns);
+    t.streams = gemm_streams(job);
+    if (kRight == RightSide::kRows) {
+      t.ahead = cut_is_last ? t.b : t.b + t.k * job.b_stride;
+      t.ahead_step = cut_is_last ? 0 : job.b_stride;
     } else {
-      gemm_edge<kLeft>(t, job.m, columns);
+      t.ahead = next.is_end(job) ? t.b : next.b(job);
+      t.ahead_step = next.is_end(job) ? 0 : kColumnStep;
+    }
+    if (columns % kColumnStep == 0) {
+      gemm_panel<kLeft, kRight>(t, job.m, columns);
+    } else {
+      gemm_edge<kLeft, kRight>(t, job.m, columns);
     }
     place = next;
   } while (!place.is_end(job));
+  // Before somebody is told that the result is there.
+  if (gemm_streams(job)) hwy::FlushStream();
 }
 
 HWY_INLINE void pack_columns_impl(const float* HWY_RESTRICT b,

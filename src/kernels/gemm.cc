@@ -12,10 +12,13 @@ namespace regard::kernels {
 namespace HWY_NAMESPACE {
 
 void run_gemm(const Gemm& job) {
+  const bool right_rows = job.right == RightSide::kRows;
   if (job.left == LeftSide::kPacked) {
-    gemm_panels<LeftSide::kPacked>(job);
+    right_rows ? gemm_panels<LeftSide::kPacked, RightSide::kRows>(job)
+               : gemm_panels<LeftSide::kPacked, RightSide::kPacked>(job);
   } else {
-    gemm_panels<LeftSide::kRows>(job);
+    right_rows ? gemm_panels<LeftSide::kRows, RightSide::kRows>(job)
+               : gemm_panels<LeftSide::kRows, RightSide::kPacked>(job);
   }
 }
 

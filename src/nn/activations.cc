@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "nn/activations.h"
 
+#include <algorithm>
+#include <array>
 #include <cmath>
+#include <utility>
 
 namespace regard::nn::detail {
 namespace {
@@ -12,7 +15,70 @@ TensorView<const float, 2> per_kv_head(std::span<const float> values,
           {kv_heads, static_cast<std::int64_t>(values.size()) / kv_heads}};
 }
 
+// What the activations of this thread have left.
+class Shelf {
+ public:
+  Shelf() = default;
+  ~Shelf() { open_ = false; }
+  Shelf(const Shelf&) = delete;
+  Shelf& operator=(const Shelf&) = delete;
+
+  // Null once the thread ends: who is destroyed even later keeps to himself.
+  static Shelf* of_this_thread() {
+    thread_local Shelf shelf;
+    return open_ ? &shelf : nullptr;
+  }
+
+  // The smallest that fits, if it is not too large; else an empty one.
+  AlignedBuffer take(std::size_t bytes) {
+    AlignedBuffer* best = nullptr;
+    for (AlignedBuffer& b : buffers_) {
+      const bool fits = b.size() >= bytes && b.size() <= 2 * bytes;
+      if (fits && (best == nullptr || b.size() < best->size())) best = &b;
+    }
+    if (best == nullptr) return {};
+    bytes_ -= best->size();
+    return std::move(*best);
+  }
+
+  void give(AlignedBuffer buffer) {
+    const auto is_free = [](const AlignedBuffer& b) { return b.size() == 0; };
+    auto place = std::find_if(buffers_.begin(), buffers_.end(), is_free);
+    if (place == buffers_.end() ||
+        bytes_ + buffer.size() > ReusedBuffer::kMostKept) {
+      // These sizes are no longer asked for.
+      for (AlignedBuffer& b : buffers_) b = {};
+      bytes_ = 0;
+      place = buffers_.begin();
+      if (buffer.size() > ReusedBuffer::kMostKept) return;
+    }
+    bytes_ += buffer.size();
+    *place = std::move(buffer);
+  }
+
+ private:
+  static thread_local bool open_;
+  std::array<AlignedBuffer, 16> buffers_;
+  std::size_t bytes_ = 0;
+};
+
+thread_local bool Shelf::open_ = true;
+
 }  // namespace
+
+ReusedBuffer::ReusedBuffer(std::size_t bytes) {
+  if (Shelf* const shelf = Shelf::of_this_thread()) {
+    buffer_ = shelf->take(bytes);
+  }
+  if (buffer_.size() == 0) buffer_ = AlignedBuffer(bytes);
+}
+
+ReusedBuffer::~ReusedBuffer() {
+  if (buffer_.size() == 0) return;
+  if (Shelf* const shelf = Shelf::of_this_thread()) {
+    shelf->give(std::move(buffer_));
+  }
+}
 
 std::span<const float> values_of(const StateDict& parameters,
                                  const char* name) {

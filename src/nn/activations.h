@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
 #include <span>
 
 #include "nn/appended_key.h"
@@ -14,6 +15,25 @@
 namespace regard::nn {
 namespace detail {
 
+// Memory that goes to the thread's next activation of about this size: what is
+// computed in fresh pages takes up to a third more time for them. At most
+// kMostKept bytes wait for it on a thread.
+class ReusedBuffer {
+ public:
+  static constexpr std::size_t kMostKept = std::size_t{64} << 20;
+
+  ReusedBuffer() = default;
+  explicit ReusedBuffer(std::size_t bytes);
+  ~ReusedBuffer();
+  ReusedBuffer(ReusedBuffer&&) noexcept = default;
+  ReusedBuffer& operator=(ReusedBuffer&&) noexcept = default;
+
+  std::byte* data() { return buffer_.data(); }
+
+ private:
+  AlignedBuffer buffer_;
+};
+
 // [batch, len, width] of its own memory, not initialised. Rows start on cache
 // lines, an odd number of them apart: at a power of two, the rows of a head
 // would share a few sets of the cache.
@@ -24,8 +44,8 @@ class Activation {
     const std::int64_t stride = ((width + kLine - 1) / kLine | 1) * kLine;
     const std::int64_t count = element_count(std::array{batch, len, stride});
     // An empty view still needs data, or it would mean "not passed".
-    memory_ = AlignedBuffer(static_cast<std::size_t>(std::max(count, kLine)) *
-                            sizeof(float));
+    memory_ = ReusedBuffer(static_cast<std::size_t>(std::max(count, kLine)) *
+                           sizeof(float));
     view_ = {reinterpret_cast<float*>(memory_.data()),
              {batch, len, width},
              {len * stride, stride, 1}};
@@ -41,7 +61,7 @@ class Activation {
   }
 
  private:
-  AlignedBuffer memory_;
+  ReusedBuffer memory_;
   TensorView<float, 3> view_;
 };
 

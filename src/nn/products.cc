@@ -134,6 +134,15 @@ std::vector<Entries> entries_of(const TensorView<A, 3>& a,
   return entries;
 }
 
+// For what a call packs, kept for the thread's next one: fresh pages would cost
+// more than packing does.
+autograd::MemoryPool& pack_memory() {
+  constexpr std::size_t kMostKept = std::size_t{64} << 20;
+  thread_local autograd::MemoryPool pool;
+  if (pool.peak_bytes() > kMostKept) pool = {};
+  return pool;
+}
+
 }  // namespace
 
 Tensor packed_weight(TensorView<const float, 2> weight) {
@@ -179,11 +188,10 @@ void input_gradient(const InputGradient& g, Threads threads) {
   const std::int64_t in = g.weight.extent(1);
   const autograd::ConstRows weight{g.weight.data(), out, in,
                                    g.weight.stride(0)};
-  autograd::MemoryPool pool;
   std::shared_ptr<float> packed;
   if (!autograd::reads_as_rows(g.d_output.extent(0) * g.d_output.extent(1),
                                in)) {
-    packed = autograd::pack_for_backward(weight, pool, threads);
+    packed = autograd::pack_for_backward(weight, pack_memory(), threads);
   }
   for (const Entries& e : entries_of(g.d_output, g.d_input)) {
     autograd::multiply(
@@ -205,7 +213,6 @@ void weight_gradient(const WeightGradient& g, Threads threads) {
     }
     if (g.d_bias != nullptr) std::fill_n(g.d_bias, out, 0.0f);
   }
-  autograd::MemoryPool pool;
   for (const Entries& e : entries_of(g.d_output, g.input)) {
     autograd::add_weight_gradient(
         {.d_y = {g.d_output.at(e.index), e.rows, out, g.d_output.stride(1)},
@@ -214,7 +221,7 @@ void weight_gradient(const WeightGradient& g, Threads threads) {
          .d_weight_stride = g.d_weight.stride(0),
          .d_bias = g.d_bias,
          .add = e.index > 0},
-        pool, threads);
+        pack_memory(), threads);
   }
 }
 

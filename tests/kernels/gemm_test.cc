@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "regard/core/aligned_buffer.h"
 #include "regard/core/random.h"
 #include "regard/kernels/targets.h"
 
@@ -260,6 +261,45 @@ INSTANTIATE_TEST_SUITE_P(
                       Problem{13, 145, 513, Start::kResult, true},
                       Problem{4, 10, 0, Start::kResult, false}),
     [](const auto& problem) { return name_of(problem.param); });
+
+// So large a product of so few rows is written past the caches.
+TEST(Gemm, ALargeResultOfFewRowsIsOneChainAnElementOnEveryTarget) {
+  constexpr std::int64_t kOut = 264, kIn = 160, kRows = 9;
+  Random random(5);
+  Matrix d_y(kRows, kOut, 0), x(kRows, kIn, 0);
+  d_y.fill(random);
+  x.fill(random);
+  AlignedBuffer memory(kOut * kIn * sizeof(float));
+  auto* const c = reinterpret_cast<float*>(memory.data());
+  for (const std::string& target : simd_targets()) {
+    SCOPED_TRACE(target);
+    set_simd_target(target);
+    std::vector<float> left(
+        static_cast<std::size_t>(packed_rows_size(kOut, kRows)));
+    pack_rows_transposed(d_y.data.data(), d_y.stride, kOut, kRows, left.data());
+    gemm({.m = kOut,
+          .n = kIn,
+          .k = kRows,
+          .left = LeftSide::kPacked,
+          .a = left.data(),
+          .right = RightSide::kRows,
+          .b = x.data.data(),
+          .b_stride = x.stride,
+          .c = c,
+          .c_stride = kIn});
+    const bool fused = target != "EMU128" && target != "SCALAR";
+    for (std::int64_t i = 0; i < kOut; ++i) {
+      for (std::int64_t j = 0; j < kIn; ++j) {
+        float sum = 0;
+        for (std::int64_t l = 0; l < kRows; ++l) {
+          sum = std::fma(d_y.at(l, i), x.at(l, j), sum);
+        }
+        ASSERT_NEAR(c[i * kIn + j], sum, fused ? 0.0f : 1e-5f) << i << " " << j;
+      }
+    }
+  }
+  set_simd_target("");
+}
 
 TEST(Gemm, NonFiniteValuesStayInTheirRowAndColumn) {
   Random random(3);

@@ -41,15 +41,15 @@ void score_both(const Bf16Head& head, const Bf16Strip& strip) {
         head.keys + strip.groups[slot] * 2 * steps * kTileBf16;
     const Bf16Bits* const k1 = k0 + steps * kTileBf16;
     _tile_loadd(4, q0, 64);
-    _tile_loadd(6, k0, 64);
+    _tile_stream_loadd(6, k0, 64);
+    _tile_stream_loadd(7, k1, 64);
+    _tile_loadd(5, q1, 64);
     if (before != nullptr) _tile_stored(0, before, 64);
     _tile_zero(0);
     _tile_dpbf16ps(0, 4, 6);
-    _tile_loadd(7, k1, 64);
     if (before != nullptr) _tile_stored(1, before + kTileFloats, 64);
     _tile_zero(1);
     _tile_dpbf16ps(1, 4, 7);
-    _tile_loadd(5, q1, 64);
     if (before != nullptr) _tile_stored(2, before + 2 * kTileFloats, 64);
     _tile_zero(2);
     _tile_dpbf16ps(2, 5, 6);
@@ -59,11 +59,11 @@ void score_both(const Bf16Head& head, const Bf16Strip& strip) {
     for (int step = 1; step < steps; ++step) {
       const int at = step * kTileBf16;
       _tile_loadd(4, q0 + at, 64);
-      _tile_loadd(6, k0 + at, 64);
-      _tile_dpbf16ps(0, 4, 6);
-      _tile_loadd(7, k1 + at, 64);
-      _tile_dpbf16ps(1, 4, 7);
+      _tile_stream_loadd(6, k0 + at, 64);
+      _tile_stream_loadd(7, k1 + at, 64);
       _tile_loadd(5, q1 + at, 64);
+      _tile_dpbf16ps(0, 4, 6);
+      _tile_dpbf16ps(1, 4, 7);
       _tile_dpbf16ps(2, 5, 6);
       _tile_dpbf16ps(3, 5, 7);
     }
@@ -168,11 +168,11 @@ void add_two_by_two(const Bf16Head& head, const Bf16Strip& strip, int tile) {
     const float* const w = weights_at(strip, slot);
     const Bf16Bits* const v = values_at(head, strip, slot, tile);
     _tile_loadd(4, w, 64);
-    _tile_loadd(6, v, 64);
-    _tile_dpbf16ps(0, 4, 6);
-    _tile_loadd(7, v + kTileBf16, 64);
-    _tile_dpbf16ps(1, 4, 7);
+    _tile_stream_loadd(6, v, 64);
+    _tile_stream_loadd(7, v + kTileBf16, 64);
     _tile_loadd(5, w + 2 * kTileFloats, 64);
+    _tile_dpbf16ps(0, 4, 6);
+    _tile_dpbf16ps(1, 4, 7);
     _tile_dpbf16ps(2, 5, 6);
     _tile_dpbf16ps(3, 5, 7);
   }

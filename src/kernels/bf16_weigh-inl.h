@@ -21,11 +21,12 @@ REGARD_INLINE __m512 fraction_power(__m512 y) {
   return _mm512_fmadd_ps(p, f, _mm512_set1_ps(kExp2Poly[0]));
 }
 
-// The upper halves, which are bf16: a below b.
+// The upper halves, which are bf16: a below b. One instruction: a moves down by
+// two bytes into the lower halves of b.
 REGARD_INLINE __m512i pair_up(__m512 a, __m512 b) {
-  return _mm512_mask_blend_epi16(0xaaaaaaaau,
-                                 _mm512_srli_epi32(_mm512_castps_si512(a), 16),
-                                 _mm512_castps_si512(b));
+  const __m512i low = _mm512_castps_si512(a);
+  return _mm512_mask_alignr_epi8(_mm512_castps_si512(b), 0x3333333333333333u,
+                                 low, low, 2);
 }
 
 // The weights of one row and a group of keys: 2^(scale * score).

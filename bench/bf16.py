@@ -10,6 +10,7 @@ import ctypes
 import json
 import os
 import pathlib
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -23,6 +24,7 @@ from lib.attention_case import PEER_TOLERANCE, Case, Regard, Spec
 DESCRIPTION = "Compute in bf16"
 PEERS = ("torch",)
 PATHS = {"amx": 0, "dot": 1, "float": 2}
+QUIET = 0.85  # of the best AMX peak of a run
 
 
 def _spec(**sizes):
@@ -68,7 +70,7 @@ def declare(library):
     library.declare("bf16_path", f64, [ctypes.c_int32])
     library.declare("bf16_attention", f64, [ctypes.POINTER(native.AttentionCase), i64])
     library.declare("bf16_gemm", f64, [i64, i64, i64, data, data, data, i64])
-    library.declare("amx_peak", f64, [f64])
+    library.declare("amx_peak", f64, [ctypes.c_int32, f64])
 
 
 class RegardBf16(Regard):
@@ -157,6 +159,8 @@ def run(context):
         context.progress.clear()
         if result["kind"] == "wrong" or not context.arguments.hold_torch:
             report.print_row(result)
+        if "quiet" in result:
+            print_quiet(context.library, result["quiet"])
         results.append(result)
     return results
 
@@ -193,17 +197,45 @@ def measure_row(context, row):
     contestants = [c for c in contestants if attention.passes(c, skipped, context.progress)]
     lanes = harness.measure(
         contestants,
-        lambda count, seconds: count * library.amx_peak(seconds),
+        lambda count, seconds: count * library.amx_peak(0, seconds),
         context.seconds,
         context.min_rounds,
         lambda text: context.progress.show(f"{row.name}: {text}"),
     )
     result = attention.conclude(row, threads, lanes, skipped)
     result["yardstick"] = "AMX peak"
+    if path_of(row) == "amx":
+        result["quiet"] = quiet_rounds(lanes, row.spec.resolved().flops())
     if row.target and row.target.kind == "rate":
         for group in result["threads"]:
             judge_rate(row.target, group)
     return result
+
+
+def quiet_rounds(lanes, work):
+    """regard on one thread in the rounds whose peak is near the best of the run: no neighbour was busy."""
+    mine = next(lane for lane in lanes if lane.contestant.role == "regard")
+    best = max(peak for lane in lanes for _, peak in lane.rounds.values()) / mine.contestant.threads
+    rounds = [(s, peak) for s, peak in mine.rounds.values() if peak >= QUIET * best * mine.contestant.threads]
+    if not rounds:
+        return {"best_peak": best, "rounds": 0}
+    return {
+        "best_peak": best,
+        "rounds": len(rounds),
+        "rate": statistics.median(work / s for s, _ in rounds),
+        "of_yardstick": statistics.median(work / s / peak for s, peak in rounds),
+    }
+
+
+def print_quiet(library, quiet):
+    loaded = []
+    for _ in range(20):
+        before, tiles, after = (library.amx_peak(kind, 0.003) for kind in (0, 1, 0))
+        loaded.append(2 * tiles / (before + after))
+    at_best = f"{quiet['rounds']} rounds near the run's best peak, {quiet['best_peak'] / 1e9:.0f} GFLOP/s"
+    if quiet["rounds"]:
+        at_best += f": {100 * quiet['of_yardstick']:.1f} %, {quiet['rate'] / 1e9:.0f} GFLOP/s"
+    print(f"    {at_best}; tiles loaded from the first cache, now: {100 * statistics.median(loaded):.1f} %\n")
 
 
 def judge_rate(target, group):

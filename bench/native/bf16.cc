@@ -101,9 +101,31 @@ __attribute__((target("amx-tile,amx-bf16"))) double run_tiles(
   return static_cast<double>(rounds) * 4 * 2 * 16 * 16 * 32;
 }
 
+// The same, with every tile loaded from the first cache for each two products,
+// as a product of matrices has to.
+__attribute__((target("amx-tile,amx-bf16"))) double run_loaded_tiles(
+    const std::uint16_t* numbers, std::int64_t rounds) {
+  _tile_zero(0);
+  _tile_zero(1);
+  _tile_zero(2);
+  _tile_zero(3);
+  for (std::int64_t i = 0; i < rounds; ++i) {
+    _tile_loadd(4, numbers, 64);
+    _tile_loadd(6, numbers + 1024, 64);
+    _tile_loadd(7, numbers + 1536, 64);
+    _tile_loadd(5, numbers + 512, 64);
+    _tile_dpbf16ps(0, 4, 6);
+    _tile_dpbf16ps(1, 4, 7);
+    _tile_dpbf16ps(2, 5, 6);
+    _tile_dpbf16ps(3, 5, 7);
+  }
+  return static_cast<double>(rounds) * 4 * 2 * 16 * 16 * 32;
+}
+
 #else
 
 double run_tiles(const std::uint16_t*, std::int64_t) { return 0; }
+double run_loaded_tiles(const std::uint16_t*, std::int64_t) { return 0; }
 
 #endif
 
@@ -140,20 +162,23 @@ extern "C" double regard_bench_bf16_gemm(std::int64_t m, std::int64_t n,
   }
 }
 
-// Flops a second of one thread's tiles, for about `seconds`.
-extern "C" double regard_bench_amx_peak(double seconds) {
+// Flops a second of one thread's tiles, for about `seconds`: from registers, or
+// loaded from the first cache.
+extern "C" double regard_bench_amx_peak(std::int32_t loaded, double seconds) {
   using regard::bench::now;
   if (!regard::kernels::bf16_path_available(regard::kernels::Bf16Path::kAmx)) {
     return regard::bench::fail("amx_peak: no AMX here");
   }
   alignas(64) static std::uint16_t numbers[4 * 512];
   regard_bench_fill(numbers, 4 * 512, 1, 3);
+  const auto run =
+      loaded != 0 ? regard::bench::run_loaded_tiles : regard::bench::run_tiles;
   const auto& f = *regard::kernels::bf16_amx_functions();
   f.begin();
   double flops = 0, spent = 0;
   const double start = now();
   do {
-    flops += regard::bench::run_tiles(numbers, 1000);
+    flops += run(numbers, 1000);
     spent = now() - start;
   } while (spent < seconds);
   f.end();

@@ -6,10 +6,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
+#include <memory>
 #include <utility>
 
+#include "autograd/products.h"
 #include "bench.h"
-#include "nn/products.h"
 #include "regard/nn/multi_head_attention.h"
 
 namespace regard::bench {
@@ -121,14 +122,21 @@ double train(Layer& own, const LayerCase& c, std::int64_t calls) {
 }
 
 double multiply(const GemmCase& c, std::int64_t calls) {
-  const TensorView<const float, 2> weight(c.b, {c.n, c.k});
-  Tensor packed = nn::detail::packed_weight(weight);
-  const std::array<nn::detail::Product, 1> product{nn::detail::Product{
-      {c.a, {1, c.m, c.k}}, &packed, nullptr, {c.c, {1, c.m, c.n}}}};
+  const autograd::ConstRows weight{c.b, c.n, c.k, c.k};
+  const Threads threads{.count = c.threads};
+  autograd::MemoryPool pool;
+  std::shared_ptr<float> packed =
+      autograd::pack_for_forward(weight, pool, threads);
   const double start = now();
   for (std::int64_t i = 0; i < calls; ++i) {
-    if (c.pack_once == 0) packed = nn::detail::packed_weight(weight);
-    nn::detail::multiply(product, {.count = c.threads});
+    if (c.pack_once == 0) {
+      packed.reset();  // back to the pool
+      packed = autograd::pack_for_forward(weight, pool, threads);
+    }
+    autograd::multiply({.x = {c.a, c.m, c.k, c.k},
+                        .packed = packed.get(),
+                        .y = {c.c, c.m, c.n, c.n}},
+                       threads);
   }
   return now() - start;
 }

@@ -122,12 +122,15 @@ void backward(const BackwardInputs<T>& inputs, const Gradients<T>& gradients,
       BoundMask(options.mask, p.mask_sizes(i), p.where);
     }
   }
+  if constexpr (!std::is_same_v<T, double>) {
+    if (engine_available() && options.compute == Compute::kFloat32) {
+      if (!problem.bias_of_pairs()) fill_zero(gradients.bias);
+      return engine_backward(problem);
+    }
+  }
   fill_zero(gradients.bias);
   if constexpr (!std::is_same_v<T, double>) {
-    if (engine_available()) {
-      return options.compute == Compute::kBFloat16 ? bf16_backward(problem)
-                                                   : engine_backward(problem);
-    }
+    if (engine_available()) return bf16_backward(problem);
   }
   plain_backward(problem);
 }

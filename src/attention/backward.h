@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
 #include <cmath>
 #include <cstdint>
 #include <vector>
@@ -27,6 +28,17 @@ struct BackwardProblem {
     if (d.is_null()) return nullptr;
     return d.at(d.extent(0) == 1 ? 0 : index, d.extent(1) == 1 ? 0 : head,
                 d.extent(2) == 1 ? 0 : query);
+  }
+
+  // Whether each element of the gradient of the bias belongs to one pair: it
+  // need not be summed, and starts from nothing.
+  bool bias_of_pairs() const {
+    const auto& d = gradients.bias;
+    if (d.is_null() || forward.packed || d.extent(3) == 1) return false;
+    const std::array pairs{forward.entries, forward.heads, forward.q.extent(2),
+                           forward.k.extent(2)};
+    return d.shape() == pairs && d.stride(0) != 0 && d.stride(1) != 0 &&
+           d.stride(2) != 0;
   }
 };
 

@@ -57,6 +57,7 @@ class HeadWork {
     head_.row_count = rows;
     head_.backward_rows = backward_rows_;
     head_.kv_len = e.kv_len;
+    head_.stores_bias = b_.bias_of_pairs();
     const Gradients<T>& g = b_.gradients;
     head_.d_k =
         g.k.is_null() ? nullptr : g.k.at(e.batch, at.kv_head, e.kv_begin);

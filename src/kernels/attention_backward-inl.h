@@ -11,6 +11,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "hwy/cache_control.h"
 #include "kernels/attention_backward.h"
 #include "kernels/attention_scores-inl.h"
 #include "kernels/dropout-inl.h"
@@ -69,6 +70,7 @@ struct BackwardScratch {
   float* d_keys;    // [key_run][k_columns]
   float* d_values;  // [key_run][v_columns]
   float* d_scores;  // [kKeyBlock][kGroupRows]
+  float* d_biases;  // [kGroupRows][kKeyBlock]
   float* norms;     // [key_run], 1 / |k| for cosine scores
   float* rest;      // for the ScoreBlock
 
@@ -86,6 +88,7 @@ struct BackwardScratch {
     d_keys = take(key_run * k_columns);
     d_values = take(key_run * v_columns);
     d_scores = take(kKeyBlock * kGroupRows);
+    d_biases = take(kKeyBlock * kGroupRows);
     norms = take(key_run);
     rest = base;
   }
@@ -246,6 +249,7 @@ class KeyRunPass {
     std::memset(memory_.d_values, 0, sizeof(float) * n * memory_.v_columns);
     const std::int64_t groups = (head_.row_count + kGroupRows - 1) / kGroupRows;
     for (std::int64_t g = 0; g < groups; ++g) run_group(g);
+    if (head_.stores_bias) hwy::FlushStream();
     if (head_.block.cosine) denormalize_keys();
     for (std::int64_t i = 0; i < n; ++i) {
       if (head_.d_k != nullptr) {
@@ -297,15 +301,24 @@ class KeyRunPass {
     block.first_row = g * kGroupRows;
     ScoreBlock scores(block,
                       head_.queries + g * kGroupRows * head_.block.keys.d_k);
-    if (scores.end() <= begin_ || scores.begin() >= end_) return;
+    if (scores.end() <= begin_ || scores.begin() >= end_) {
+      store_no_bias(block.row_count, g, begin_, end_);
+      return;
+    }
     careful_ = !finite_ || !head_.finite[g];
     bool has_turn = false;
     for (std::int64_t key = begin_; key < end_; key += kKeyBlock) {
       const std::int64_t skip = key - begin_;
-      scores.borrow_keys(key, std::min(key + kKeyBlock, end_),
-                         memory_.keys + skip * memory_.k_columns,
+      const std::int64_t end = std::min(key + kKeyBlock, end_);
+      scores.borrow_keys(key, end, memory_.keys + skip * memory_.k_columns,
                          memory_.k_columns);
-      if (!scores.compute(0)) continue;
+      if (!scores.compute(0)) {
+        store_no_bias(block.row_count, g, key, end);
+        continue;
+      }
+      const std::int64_t first = scores.first_key();
+      store_no_bias(block.row_count, g, key, first);
+      store_no_bias(block.row_count, g, first + scores.keys(), end);
       if (adds_bias()) fetch_bias(scores, g);
       add_to_keys(scores, g);
       if (!has_turn) (*head_.begin_turn)(g);
@@ -439,13 +452,14 @@ class KeyRunPass {
       }
     }
     if (adds_bias()) add_bias(scores, g);
+    if (head_.stores_bias) store_bias(scores, g);
     if (adds_row_bias() || head_.block.has_alibi) add_row_sums(scores, g);
   }
 
   // The gradient of a bias with an element a key, and with one a row.
   bool adds_bias() const {
     return head_.backward_rows[0].d_bias != nullptr &&
-           head_.block.bias_key_stride != 0;
+           head_.block.bias_key_stride != 0 && !head_.stores_bias;
   }
   bool adds_row_bias() const {
     return head_.backward_rows[0].d_bias != nullptr &&
@@ -476,6 +490,43 @@ class KeyRunPass {
     }
     add_transposed(added_gradient(scores), scores.row_count(), scores.keys(),
                    to);
+  }
+
+  // The keys [begin, end) of a group, none of which a row sees.
+  HWY_INLINE void store_no_bias(int rows, std::int64_t g, std::int64_t begin,
+                                std::int64_t end) {
+    if (!head_.stores_bias || begin >= end) return;
+    for (int r = 0; r < rows; ++r) {
+      float* const row = head_.backward_rows[g * kGroupRows + r].d_bias;
+      std::fill(row + begin, row + end, 0.0f);
+    }
+  }
+
+  // Past the caches where it can: it is much, and nobody reads it soon.
+  HWY_INLINE void store_bias(const ScoreBlock& scores, std::int64_t g) {
+    const Tag d;
+    const std::int64_t n = scores.keys();
+    float* rows[kGroupRows];
+    for (int r = 0; r < scores.row_count(); ++r) {
+      rows[r] = memory_.d_biases + r * kKeyBlock;
+    }
+    transpose_tile(added_gradient(scores), n, rows, scores.row_count());
+    for (int r = 0; r < scores.row_count(); ++r) {
+      float* const to =
+          head_.backward_rows[g * kGroupRows + r].d_bias + scores.first_key();
+      const bool on_line = reinterpret_cast<std::uintptr_t>(to) % 64 == 0;
+      std::int64_t i = 0;
+      for (; i + kVecLanes <= n; i += kVecLanes) {
+        // Plus zero: no element is -0, as none of a sum is.
+        const Vec x = hn::Add(hn::Load(d, rows[r] + i), hn::Zero(d));
+        if (on_line) {
+          hn::Stream(x, d, to + i);
+        } else {
+          hn::StoreU(x, d, to + i);
+        }
+      }
+      for (; i < n; ++i) to[i] = rows[r][i] + 0.0f;
+    }
   }
 
   // The gradient of what was added to the scores, after the softcap.

@@ -73,7 +73,7 @@ std::size_t backward_scratch_floats(std::int64_t key_run, std::int64_t d_k,
   const std::int64_t k_columns = AttentionScratch::padded(d_k);
   const std::int64_t v_columns = AttentionScratch::padded(d_v);
   return static_cast<std::size_t>(key_run * (2 * (k_columns + v_columns) + 1) +
-                                  kKeyBlock * kGroupRows) +
+                                  2 * kKeyBlock * kGroupRows) +
          attention_scratch_floats(kGroupRows, d_k, d_v);
 }
 

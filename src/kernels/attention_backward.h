@@ -28,7 +28,7 @@ struct BackwardRow {
   const void* d_out;   // d_v elements
   const float* d_lse;  // or null
   void* d_q;           // d_k elements, or null
-  float* d_bias;       // of key 0, or null; written if keys have their own
+  float* d_bias;       // of key 0, or null; added to if keys have their own
 };
 
 // [padded rows] means row_count rounded up to kGroupRows. Columns of rows are
@@ -39,7 +39,8 @@ struct BackwardHead {
   const BackwardRow* backward_rows;  // [row_count]
   std::int64_t kv_len;
   std::int64_t key_run;  // keys of a run, a multiple of kKeyBlock
-  void* d_k;             // of key 0, or null
+  bool stores_bias;  // d_bias is written, not added to: each key of each row
+  void* d_k;         // of key 0, or null
   void* d_v;
   std::int64_t d_k_stride, d_v_stride;
 

@@ -411,6 +411,11 @@ class ScoreBlock {
           d, block_.softcap == 0 ? 0 : 0.6931471805599453f / block_.softcap);
       const Vec cap_out = hn::Set(d, block_.softcap * kLog2E);
       Vec max = hn::Load(d, memory_.max + j * kVecLanes);
+      if (bias_tile && block_.softcap == 0 && !block_.has_alibi && !dense &&
+          all.begin <= keys.begin && keys.end <= all.end) {
+        hn::Store(add_bias(j, keys, max), d, memory_.max + j * kVecLanes);
+        continue;
+      }
       for (std::int64_t i = keys.begin; i < keys.end; ++i) {
         if (i == done.begin) i = std::max(i, done.end);
         if (i >= keys.end) break;
@@ -452,6 +457,24 @@ class ScoreBlock {
       }
       hn::Store(max, d, memory_.max + j * kVecLanes);
     }
+  }
+
+  // Nothing but a bias, on keys that every row sees: no question for each key.
+  HWY_INLINE Vec add_bias(int j, Keys keys, Vec max) {
+    const Tag d;
+    const Vec hidden = hn::Set(d, -kInfinity);
+    const Vec log2_e = hn::Set(d, kLog2E);
+    float* const scores = memory_.scores + j * kVecLanes;
+    const float* const bias = memory_.modifier + j * kVecLanes;
+    HWY_UNROLL(4)
+    for (std::int64_t i = keys.begin; i < keys.end; ++i) {
+      const Vec b = hn::Load(d, bias + i * kGroupRows);
+      Vec s = hn::MulAdd(b, log2_e, hn::Load(d, scores + i * kGroupRows));
+      s = hn::IfThenElse(hn::Eq(b, hidden), hidden, s);
+      hn::Store(s, d, scores + i * kGroupRows);
+      max = hn::Max(s, max);
+    }
+    return max;
   }
 
   // modifier [key][row] <- the bias of the block's keys; false when a row has

@@ -23,36 +23,50 @@ struct PhiloxWords {
   UVec word[4];
 };
 
-// high and low words of a * m, lane by lane.
-HWY_INLINE void multiply_wide(UVec a, UVec m, UVec& high, UVec& low) {
+// Half of the counters, each word in the lower half of a wide lane. What stands
+// in the upper half is of no account until the end: the product does not look
+// at it, so that no half is ever put together on the way.
+using WideTag = hn::RepartitionToWide<UTag>;
+using WideVec = hn::Vec<WideTag>;
+
+struct PhiloxHalf {
+  WideVec word[4];
+};
+
+HWY_INLINE void philox_round(PhiloxHalf& c, WideVec k0, WideVec k1) {
   const UTag du;
-  const hn::RepartitionToWide<UTag> du64;
-  const auto even = hn::MulEven(a, m);
-  const auto odd =
-      hn::MulEven(hn::BitCast(du, hn::ShiftRight<32>(hn::BitCast(du64, a))), m);
-  high = hn::OddEven(hn::BitCast(du, odd),
-                     hn::BitCast(du, hn::ShiftRight<32>(even)));
-  low = hn::OddEven(hn::BitCast(du, hn::ShiftLeft<32>(odd)),
-                    hn::BitCast(du, even));
+  const UVec m0 = hn::Set(du, 0xD2511F53u);
+  const UVec m1 = hn::Set(du, 0xCD9E8D57u);
+  const WideVec p0 = hn::MulEven(hn::BitCast(du, c.word[0]), m0);
+  const WideVec p1 = hn::MulEven(hn::BitCast(du, c.word[2]), m1);
+  c.word[0] = hn::Xor(hn::Xor(hn::ShiftRight<32>(p1), c.word[1]), k0);
+  c.word[1] = p1;
+  c.word[2] = hn::Xor(hn::Xor(hn::ShiftRight<32>(p0), c.word[3]), k1);
+  c.word[3] = p0;
 }
 
 HWY_INLINE PhiloxWords philox(PhiloxWords c, std::uint64_t key) {
   const UTag du;
-  const UVec m0 = hn::Set(du, 0xD2511F53u);
-  const UVec m1 = hn::Set(du, 0xCD9E8D57u);
+  const WideTag dw;
+  PhiloxHalf even, odd;
+  for (int i = 0; i < 4; ++i) {
+    even.word[i] = hn::BitCast(dw, c.word[i]);
+    odd.word[i] = hn::ShiftRight<32>(even.word[i]);
+  }
   auto k0 = static_cast<std::uint32_t>(key);
   auto k1 = static_cast<std::uint32_t>(key >> 32);
   HWY_UNROLL(10)
   for (int round = 0; round < 10; ++round) {
-    UVec high0, low0, high1, low1;
-    multiply_wide(c.word[0], m0, high0, low0);
-    multiply_wide(c.word[2], m1, high1, low1);
-    c.word[0] = hn::Xor(hn::Xor(high1, c.word[1]), hn::Set(du, k0));
-    c.word[1] = low1;
-    c.word[2] = hn::Xor(hn::Xor(high0, c.word[3]), hn::Set(du, k1));
-    c.word[3] = low0;
+    const WideVec wide_k0 = hn::BitCast(dw, hn::Set(du, k0));
+    const WideVec wide_k1 = hn::BitCast(dw, hn::Set(du, k1));
+    philox_round(even, wide_k0, wide_k1);
+    philox_round(odd, wide_k0, wide_k1);
     k0 += 0x9E3779B9u;
     k1 += 0xBB67AE85u;
+  }
+  for (int i = 0; i < 4; ++i) {
+    c.word[i] = hn::OddEven(hn::BitCast(du, hn::ShiftLeft<32>(odd.word[i])),
+                            hn::BitCast(du, even.word[i]));
   }
   return c;
 }

@@ -418,6 +418,37 @@ HWY_INLINE void fetch(const float* from, std::int64_t n) {
   for (std::int64_t i = 0; i < n; i += 16) hwy::Prefetch(from + i);
 }
 
+// rows[r][i] <- tile[i][r] for i in [0, n) and r in [0, count); tile rows are
+// kGroupRows apart.
+HWY_INLINE void transpose_tile(const float* HWY_RESTRICT tile, std::int64_t n,
+                               float* const* rows, int count) {
+  const hn::FixedTag<float, 4> d4;
+  HWY_ALIGN float unused[kKeyBlock];
+  for (int r = 0; r < count; r += 4) {
+    float* to[4];
+    for (int u = 0; u < 4; ++u) to[u] = r + u < count ? rows[r + u] : unused;
+    const float* from = tile + r;
+    std::int64_t i = 0;
+    for (; i + 4 <= n; i += 4, from += 4 * kGroupRows) {
+      const auto a = hn::LoadU(d4, from);
+      const auto b = hn::LoadU(d4, from + kGroupRows);
+      const auto c = hn::LoadU(d4, from + 2 * kGroupRows);
+      const auto e = hn::LoadU(d4, from + 3 * kGroupRows);
+      const auto ac_low = hn::InterleaveLower(d4, a, c);
+      const auto ac_high = hn::InterleaveUpper(d4, a, c);
+      const auto be_low = hn::InterleaveLower(d4, b, e);
+      const auto be_high = hn::InterleaveUpper(d4, b, e);
+      hn::StoreU(hn::InterleaveLower(d4, ac_low, be_low), d4, to[0] + i);
+      hn::StoreU(hn::InterleaveUpper(d4, ac_low, be_low), d4, to[1] + i);
+      hn::StoreU(hn::InterleaveLower(d4, ac_high, be_high), d4, to[2] + i);
+      hn::StoreU(hn::InterleaveUpper(d4, ac_high, be_high), d4, to[3] + i);
+    }
+    for (; i < n; ++i, from += kGroupRows) {
+      for (int u = 0; u < 4; ++u) to[u][i] = from[u];
+    }
+  }
+}
+
 // to[r][i] += from[i][r] for i in [0, n) and r in [0, count); from's rows are
 // kGroupRows apart.
 HWY_INLINE void add_transposed(const float* HWY_RESTRICT from, int count,

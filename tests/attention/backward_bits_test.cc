@@ -4,10 +4,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
+#include <cstring>
+#include <limits>
 #include <string>
 #include <vector>
 
+#include "regard/core/aligned_buffer.h"
 #include "regard/core/threads.h"
 #include "regard/kernels/targets.h"
 #include "support/run_backward.h"
@@ -120,6 +124,40 @@ TEST(BackwardBits, OfASharedBiasAreTheSameForAnyThreads) {
         expect_same_for_any_threads<float>(c);
       }
     }
+  }
+}
+
+// On cache lines it is written past the caches.
+TEST(BackwardBits, OfABiasDoNotDependOnWhereItsGradientStands) {
+  AttentionCase c = sized({.heads = 2, .q_len = 101, .kv_len = 301});
+  c.mask = test::causal_spec();
+  Rng rng(4);
+  c.bias = test::random_bias(rng, {c.batch, c.heads, c.q_len, c.kv_len});
+  const BackwardCase b = backward_of(c);
+  constexpr std::int64_t kStride = 304;
+  const std::int64_t rows = c.batch * c.heads * c.q_len;
+  const auto run = [&](std::int64_t shift, AlignedBuffer& memory) {
+    const auto floats = static_cast<std::size_t>(rows * kStride + shift);
+    memory = AlignedBuffer(floats * sizeof(float));
+    auto* const data = reinterpret_cast<float*>(memory.data());
+    std::fill(data, data + floats, std::numeric_limits<float>::quiet_NaN());
+    test::BackwardCall<float> call(b, {});
+    call.gradients.bias = {
+        data + shift,
+        {c.batch, c.heads, c.q_len, c.kv_len},
+        {c.heads * c.q_len * kStride, c.q_len * kStride, kStride, 1}};
+    attention_backward(call.inputs, call.gradients, call.options);
+    return data + shift;
+  };
+  AlignedBuffer one, other;
+  const float* const on_lines = run(0, one);
+  const float* const beside = run(1, other);
+  for (std::int64_t r = 0; r < rows; ++r) {
+    ASSERT_EQ(std::memcmp(on_lines + r * kStride, beside + r * kStride,
+                          static_cast<std::size_t>(c.kv_len) * sizeof(float)),
+              0)
+        << r;
+    ASSERT_FALSE(std::isnan(on_lines[r * kStride]));
   }
 }
 

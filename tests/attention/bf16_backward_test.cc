@@ -4,37 +4,29 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <functional>
 #include <limits>
-#include <string>
 #include <vector>
 
+#include "attention/bf16_cases.h"
 #include "kernels/bf16_cpu.h"
 #include "support/run_backward.h"
 
 namespace regard {
 namespace {
 
-using kernels::Bf16Path;
 using test::AttentionCase;
 using test::BackwardCase;
 using test::BackwardRun;
+using test::bf16_case;
+using test::Bf16Shape;
 using test::DenseBools;
 using test::Layout;
+using test::medium_bf16_case;
+using test::on_every_bf16_path;
 using test::Rng;
 
 constexpr double kInf = std::numeric_limits<double>::infinity();
 const double kPoisons[] = {std::nan(""), kInf, -kInf};
-
-void on_every_path(const std::function<void()>& body) {
-  for (const Bf16Path path :
-       {Bf16Path::kAmx, Bf16Path::kDot, Bf16Path::kPortable}) {
-    if (!kernels::choose_bf16_path(path)) continue;
-    SCOPED_TRACE(static_cast<int>(path));
-    body();
-    kernels::choose_best_bf16_path();
-  }
-}
 
 BackwardRun in_bf16(BackwardRun run = {}) {
   run.compute = Compute::kBFloat16;
@@ -89,73 +81,49 @@ void expect_exact(const AttentionCase& c, const BackwardRun& options = {},
   Rng rng(9);
   const BackwardCase b =
       test::rounded_to<BFloat16>(test::backward_case(rng, c, with_d_lse));
-  on_every_path([&] {
+  on_every_bf16_path([&] {
     expect_near<float>(b, options);
     expect_near<BFloat16>(b, options);
   });
 }
 
-struct ShapeParam {
-  std::int64_t batch, heads, kv_heads, q_len, kv_len, d_k, d_v;
-};
-
-std::string name_of(const ::testing::TestParamInfo<ShapeParam>& info) {
-  const ShapeParam& s = info.param;
-  const auto n = [](std::int64_t value) { return std::to_string(value); };
-  return "b" + n(s.batch) + "_h" + n(s.heads) + "kv" + n(s.kv_heads) + "_q" +
-         n(s.q_len) + "_k" + n(s.kv_len) + "_d" + n(s.d_k) + "x" + n(s.d_v);
-}
-
-AttentionCase case_of(const ShapeParam& s) {
-  AttentionCase c{.batch = s.batch,
-                  .heads = s.heads,
-                  .kv_heads = s.kv_heads,
-                  .q_len = s.q_len,
-                  .kv_len = s.kv_len,
-                  .d_k = s.d_k,
-                  .d_v = s.d_v};
-  Rng rng(1);
-  test::fill_inputs(rng, c);
-  return c;
-}
-
-AttentionCase medium() { return case_of({2, 4, 2, 60, 150, 40, 24}); }
-
-class Bf16BackwardShapes : public ::testing::TestWithParam<ShapeParam> {};
+class Bf16BackwardShapes : public ::testing::TestWithParam<Bf16Shape> {};
 
 TEST_P(Bf16BackwardShapes, AreNearTheDefinition) {
-  expect_exact(case_of(GetParam()));
+  expect_exact(bf16_case(GetParam()));
 }
 
 TEST_P(Bf16BackwardShapes, AreNearUnderACausalMask) {
-  AttentionCase c = case_of(GetParam());
+  AttentionCase c = bf16_case(GetParam());
   c.mask = test::causal_spec();
   expect_exact(c, {}, true);
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    , Bf16BackwardShapes,
-    ::testing::Values(
-        ShapeParam{1, 1, 1, 1, 1, 1, 1}, ShapeParam{1, 1, 1, 1, 33, 32, 16},
-        ShapeParam{2, 3, 1, 17, 31, 31, 15},
-        ShapeParam{1, 2, 2, 16, 32, 33, 17},
-        ShapeParam{1, 2, 1, 33, 257, 64, 64},
-        ShapeParam{1, 2, 2, 97, 300, 128, 48},
-        ShapeParam{1, 6, 2, 59, 97, 80, 96}, ShapeParam{2, 2, 1, 300, 70, 7, 5},
-        ShapeParam{1, 1, 1, 40, 64, 144, 160}, ShapeParam{1, 2, 1, 0, 5, 8, 8},
-        ShapeParam{1, 2, 1, 5, 0, 8, 8}, ShapeParam{1, 2, 1, 5, 40, 8, 0}),
-    name_of);
+INSTANTIATE_TEST_SUITE_P(, Bf16BackwardShapes,
+                         ::testing::Values(Bf16Shape{1, 1, 1, 1, 1, 1, 1},
+                                           Bf16Shape{1, 1, 1, 1, 33, 32, 16},
+                                           Bf16Shape{2, 3, 1, 17, 31, 31, 15},
+                                           Bf16Shape{1, 2, 2, 16, 32, 33, 17},
+                                           Bf16Shape{1, 2, 1, 33, 257, 64, 64},
+                                           Bf16Shape{1, 2, 2, 97, 300, 128, 48},
+                                           Bf16Shape{1, 6, 2, 59, 97, 80, 96},
+                                           Bf16Shape{2, 2, 1, 300, 70, 7, 5},
+                                           Bf16Shape{1, 1, 1, 40, 64, 144, 160},
+                                           Bf16Shape{1, 2, 1, 0, 5, 8, 8},
+                                           Bf16Shape{1, 2, 1, 5, 0, 8, 8},
+                                           Bf16Shape{1, 2, 1, 5, 40, 8, 0}),
+                         test::bf16_shape_name);
 
 TEST(Bf16Backward, TakesEveryLayout) {
   for (const Layout layout : {Layout::kLengthFirst, Layout::kWithGaps}) {
     expect_exact(
-        medium(),
+        medium_bf16_case(),
         {.q = layout, .kv = layout, .out = layout, .gradients = layout});
   }
 }
 
 TEST(Bf16Backward, HasEveryMask) {
-  AttentionCase c = medium();
+  AttentionCase c = medium_bf16_case();
   Rng rng(2);
   for (int n = 0; n < 20; ++n) {
     c.mask = test::random_mask(rng, c.entry(0).sizes);
@@ -164,46 +132,10 @@ TEST(Bf16Backward, HasEveryMask) {
 }
 
 TEST(Bf16Backward, HasEveryOption) {
-  const auto with = [](const std::function<void(AttentionCase&)>& change) {
-    AttentionCase c = medium();
-    change(c);
+  test::with_every_bf16_option([](AttentionCase c) {
     expect_exact(c, {}, true);
     c.mask = test::causal_spec() & test::window_spec(70, 0);
     expect_exact(c);
-  };
-  with([](AttentionCase& c) { c.scale = 0.3; });
-  with([](AttentionCase& c) { c.head_scales = {1, 0, -0.5, 2}; });
-  with([](AttentionCase& c) { c.cosine = true; });
-  with([](AttentionCase& c) {
-    c.cosine = true;
-    c.scale = 5;
-    c.head_scales = {1, 2, -1, 0.5};
-    for (std::int64_t d = 0; d < c.d_k; ++d) c.q[d] = c.k[d] = 0;
-  });
-  with([](AttentionCase& c) { c.alibi_slopes = {0.5, 0, -0.25, 0.0625}; });
-  with([](AttentionCase& c) { c.softcap = 2; });
-  with([](AttentionCase& c) { c.sinks = {0, 3, -kInf, -20}; });
-  with([](AttentionCase& c) {
-    c.dropout_rate = 0.3f;
-    c.dropout_seed = 0xfedcba9876543210ull;
-  });
-  for (const test::Extents4& shape :
-       {test::Extents4{2, 4, 60, 150}, {1, 4, 1, 150}, {2, 1, 60, 1}}) {
-    with([&](AttentionCase& c) {
-      Rng rng(3);
-      c.bias = test::random_bias(rng, shape);
-    });
-  }
-  with([](AttentionCase& c) {
-    Rng rng(4);
-    c.bias = test::random_bias(rng, {1, 1, 60, 150});
-    for (std::size_t n = 0; n < c.bias->values.size(); n += 3) {
-      c.bias->values[n] = -kInf;
-    }
-    c.softcap = 3;
-    c.sinks = {1, 2, 3, 4};
-    c.alibi_slopes = {0.1, 0.2, 0.3, 0.4};
-    c.dropout_rate = 0.1f;
   });
 }
 
@@ -228,9 +160,9 @@ TEST(Bf16Backward, HasPackedSequences) {
 
 TEST(Bf16Backward, WritesOnlyWhatIsWanted) {
   Rng rng(9);
-  const BackwardCase b =
-      test::rounded_to<BFloat16>(test::backward_case(rng, medium(), false));
-  on_every_path([&] {
+  const BackwardCase b = test::rounded_to<BFloat16>(
+      test::backward_case(rng, medium_bf16_case(), false));
+  on_every_bf16_path([&] {
     const auto all = run<float>(b);
     EXPECT_EQ(run<float>(b, {.want_k = false, .want_v = false}).q, all.q);
     EXPECT_EQ(run<float>(b, {.want_q = false, .want_v = false}).k, all.k);
@@ -239,13 +171,13 @@ TEST(Bf16Backward, WritesOnlyWhatIsWanted) {
 }
 
 TEST(Bf16Backward, GivesTheSameBitsForAnyThreadsAndBatch) {
-  AttentionCase c = case_of({3, 4, 2, 150, 300, 40, 24});
+  AttentionCase c = bf16_case({3, 4, 2, 150, 300, 40, 24});
   c.mask = test::causal_spec();
   c.dropout_rate = 0.1f;
   c.alibi_slopes = {0.1, 0.2, -0.3, 0};
   Rng rng(9);
   const BackwardCase b = test::backward_case(rng, c, true);
-  on_every_path([&] {
+  on_every_bf16_path([&] {
     const auto whole = run<BFloat16>(b);
     for (const int threads : {2, 3, 7}) {
       EXPECT_EQ(
@@ -273,10 +205,11 @@ TEST(Bf16Backward, GivesTheSameBitsForAnyThreadsAndBatch) {
 // Not what float gives: the option is not ignored.
 TEST(Bf16Backward, RoundsToBf16) {
   Rng rng(9);
-  const BackwardCase b = test::backward_case(rng, medium(), false);
+  const BackwardCase b = test::backward_case(rng, medium_bf16_case(), false);
   EXPECT_NE(run<float>(b).k, test::run_backward<float>(b).k);
   const BackwardCase rounded = test::rounded_to<BFloat16>(b);
-  on_every_path([&] { EXPECT_EQ(run<float>(b).v, run<float>(rounded).v); });
+  on_every_bf16_path(
+      [&] { EXPECT_EQ(run<float>(b).v, run<float>(rounded).v); });
 }
 
 // ---- NaN and infinities ----
@@ -289,7 +222,7 @@ void fill_row(std::vector<double>& values, std::size_t at, std::int64_t width,
 TEST(Bf16Backward, KeepsPoisonInHiddenPlacesFromEveryGradient) {
   for (const bool cosine : {false, true}) {
     for (const double poison : kPoisons) {
-      AttentionCase c = medium();
+      AttentionCase c = medium_bf16_case();
       c.cosine = cosine;
       c.head_scales = {1, 2, 0.5, -1};
       DenseBools pairs({1, 1, c.q_len, c.kv_len});  // hides row 5 and key 33
@@ -312,7 +245,7 @@ TEST(Bf16Backward, KeepsPoisonInHiddenPlacesFromEveryGradient) {
           fill_row(poisoned.d_out, c.query_at(e, h, 5, c.d_v), c.d_v, poison);
         }
       }
-      on_every_path([&] {
+      on_every_bf16_path([&] {
         EXPECT_EQ(test::different_bits(run<float>(clean), run<float>(poisoned)),
                   "");
       });
@@ -323,7 +256,7 @@ TEST(Bf16Backward, KeepsPoisonInHiddenPlacesFromEveryGradient) {
 TEST(Bf16Backward, LetsPoisonReachWhatDependsOnIt) {
   for (const double poison : kPoisons) {
     for (int what = 0; what < 4; ++what) {
-      AttentionCase c = medium();
+      AttentionCase c = medium_bf16_case();
       c.mask = test::causal_spec();
       Rng rng(2);
       BackwardCase b =
@@ -335,7 +268,7 @@ TEST(Bf16Backward, LetsPoisonReachWhatDependsOnIt) {
       if (what == 2) f.v[c.key_at(e, 1, 120, c.d_v) + 3] = poison;
       if (what == 3) b.d_out[c.query_at(e, 1, 7, c.d_v) + 3] = poison;
       const auto exact = test::reference_backward<double>(b);
-      on_every_path([&] {
+      on_every_bf16_path([&] {
         const auto got = run<float>(b);
         test::for_each_gradient(
             got, exact, [&](const char* name, const auto& x, const auto& y) {
@@ -352,7 +285,7 @@ TEST(Bf16Backward, LetsPoisonReachWhatDependsOnIt) {
 
 TEST(Bf16Backward, RefusesDouble) {
   Rng rng(2);
-  const BackwardCase b = test::backward_case(rng, medium(), false);
+  const BackwardCase b = test::backward_case(rng, medium_bf16_case(), false);
   test::BackwardCall<double> call(b, {});
   call.options.compute = Compute::kBFloat16;
   try {

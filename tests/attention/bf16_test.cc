@@ -4,11 +4,11 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
-#include <functional>
 #include <limits>
 #include <string>
 #include <vector>
 
+#include "attention/bf16_cases.h"
 #include "kernels/bf16_cpu.h"
 #include "regard/kernels/targets.h"
 #include "support/run_attention.h"
@@ -18,30 +18,16 @@ namespace {
 
 using kernels::Bf16Path;
 using test::AttentionCase;
+using test::bf16_case;
+using test::Bf16Shape;
 using test::DenseBools;
 using test::Layout;
+using test::medium_bf16_case;
+using test::on_every_bf16_path;
 using test::Produced;
 using test::Rng;
 
 constexpr double kInf = std::numeric_limits<double>::infinity();
-constexpr Bf16Path kPaths[] = {Bf16Path::kAmx, Bf16Path::kDot,
-                               Bf16Path::kPortable};
-
-const char* name_of(Bf16Path path) {
-  const char* names[] = {"AMX", "VDPBF16PS", "portable"};
-  return names[static_cast<int>(path)];
-}
-
-// Runs `body` on every path that the machine has, then lets it choose again.
-void on_every_path(const std::function<void()>& body) {
-  for (const Bf16Path path : kPaths) {
-    if (!kernels::choose_bf16_path(path)) continue;
-    SCOPED_TRACE(name_of(path));
-    body();
-    kernels::choose_best_bf16_path();
-  }
-}
-
 template <typename T>
 Produced<T> run(const AttentionCase& c, const test::RunOptions& run = {}) {
   test::Stored<T> q(c.q_shape(), run.q, c.q);
@@ -116,68 +102,42 @@ void expect_close(const AttentionCase& c, const Produced<T>& got) {
 void expect_exact(const AttentionCase& c,
                   const test::RunOptions& options = {}) {
   const AttentionCase rounded = test::rounded_to<BFloat16>(c);
-  on_every_path([&] {
+  on_every_bf16_path([&] {
     expect_close(rounded, run<BFloat16>(rounded, options));
     expect_close(rounded, run<float>(rounded, options));
   });
 }
 
-struct ShapeParam {
-  std::int64_t batch, heads, kv_heads, q_len, kv_len, d_k, d_v;
-};
-
-std::string shape_name(const ::testing::TestParamInfo<ShapeParam>& info) {
-  const ShapeParam& s = info.param;
-  const auto n = [](std::int64_t value) { return std::to_string(value); };
-  return "b" + n(s.batch) + "_h" + n(s.heads) + "kv" + n(s.kv_heads) + "_q" +
-         n(s.q_len) + "_k" + n(s.kv_len) + "_d" + n(s.d_k) + "x" + n(s.d_v);
-}
-
-AttentionCase case_of(const ShapeParam& s, std::uint64_t seed = 1) {
-  AttentionCase c{.batch = s.batch,
-                  .heads = s.heads,
-                  .kv_heads = s.kv_heads,
-                  .q_len = s.q_len,
-                  .kv_len = s.kv_len,
-                  .d_k = s.d_k,
-                  .d_v = s.d_v};
-  Rng rng(seed);
-  test::fill_inputs(rng, c);
-  return c;
-}
-
-AttentionCase medium() { return case_of({2, 4, 2, 60, 150, 40, 24}); }
-
-class Bf16Shapes : public ::testing::TestWithParam<ShapeParam> {};
+class Bf16Shapes : public ::testing::TestWithParam<Bf16Shape> {};
 
 TEST_P(Bf16Shapes, AreAsExactAsAPlainLoop) {
-  expect_exact(case_of(GetParam()));
+  expect_exact(bf16_case(GetParam()));
 }
 
 TEST_P(Bf16Shapes, AreAsExactUnderACausalMask) {
-  AttentionCase c = case_of(GetParam());
+  AttentionCase c = bf16_case(GetParam());
   c.mask = test::causal_spec();
   expect_exact(c);
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    , Bf16Shapes,
-    ::testing::Values(ShapeParam{1, 1, 1, 1, 1, 1, 1},
-                      ShapeParam{1, 1, 1, 1, 33, 32, 16},
-                      ShapeParam{2, 3, 1, 17, 31, 31, 15},
-                      ShapeParam{1, 2, 2, 16, 32, 33, 17},
-                      ShapeParam{1, 2, 1, 33, 257, 64, 64},
-                      ShapeParam{1, 2, 2, 97, 300, 128, 48},
-                      ShapeParam{1, 6, 2, 59, 97, 80, 96},
-                      ShapeParam{2, 2, 1, 300, 70, 7, 5},
-                      ShapeParam{1, 1, 1, 40, 64, 300, 272}),
-    shape_name);
+INSTANTIATE_TEST_SUITE_P(, Bf16Shapes,
+                         ::testing::Values(Bf16Shape{1, 1, 1, 1, 1, 1, 1},
+                                           Bf16Shape{1, 1, 1, 1, 33, 32, 16},
+                                           Bf16Shape{2, 3, 1, 17, 31, 31, 15},
+                                           Bf16Shape{1, 2, 2, 16, 32, 33, 17},
+                                           Bf16Shape{1, 2, 1, 33, 257, 64, 64},
+                                           Bf16Shape{1, 2, 2, 97, 300, 128, 48},
+                                           Bf16Shape{1, 6, 2, 59, 97, 80, 96},
+                                           Bf16Shape{2, 2, 1, 300, 70, 7, 5},
+                                           Bf16Shape{1, 1, 1, 40, 64, 300,
+                                                     272}),
+                         test::bf16_shape_name);
 
 TEST(Bf16, TakesEveryLayoutAndStorage) {
-  const AttentionCase c = test::rounded_to<BFloat16>(medium());
+  const AttentionCase c = test::rounded_to<BFloat16>(medium_bf16_case());
   for (const Layout layout :
        {Layout::kLengthFirst, Layout::kWithGaps, Layout::kPackedInRows}) {
-    on_every_path([&] {
+    on_every_bf16_path([&] {
       const test::RunOptions options{.q = layout, .kv = layout, .out = layout};
       expect_close(c, run<BFloat16>(c, options));
       expect_close(c, run<Float16>(c, options));
@@ -187,16 +147,16 @@ TEST(Bf16, TakesEveryLayoutAndStorage) {
 }
 
 TEST(Bf16, RoundsFloatsAsItReadsThem) {
-  const AttentionCase c = medium();
+  const AttentionCase c = medium_bf16_case();
   const AttentionCase rounded = test::rounded_to<BFloat16>(c);
-  on_every_path([&] {
+  on_every_bf16_path([&] {
     EXPECT_EQ(run<float>(c).out, run<float>(rounded).out);
     EXPECT_EQ(run<float>(c).lse, run<float>(rounded).lse);
   });
 }
 
 TEST(Bf16, HasEveryMask) {
-  AttentionCase c = medium();
+  AttentionCase c = medium_bf16_case();
   Rng rng(2);
   for (int n = 0; n < 30; ++n) {
     c.mask = test::random_mask(rng, c.entry(0).sizes);
@@ -205,7 +165,7 @@ TEST(Bf16, HasEveryMask) {
 }
 
 TEST(Bf16, SkipsAndSeesTheRightKeysOfLongMasks) {
-  AttentionCase c = case_of({1, 2, 1, 70, 700, 32, 16});
+  AttentionCase c = bf16_case({1, 2, 1, 70, 700, 32, 16});
   c.mask = test::window_spec(40, 0);
   expect_exact(c);
   c.mask = test::causal_spec(mask::kTopLeft);
@@ -223,47 +183,18 @@ TEST(Bf16, SkipsAndSeesTheRightKeysOfLongMasks) {
 }
 
 TEST(Bf16, HasEveryOption) {
-  const auto with = [](const std::function<void(AttentionCase&)>& change) {
-    AttentionCase c = medium();
-    change(c);
+  const auto visit = [](AttentionCase c) {
     expect_exact(c);
     c.mask = test::causal_spec() & test::window_spec(70, 0);
     expect_exact(c);
   };
-  with([](AttentionCase& c) { c.scale = 0.3; });
-  with([](AttentionCase& c) { c.scale = -2; });
-  with([](AttentionCase& c) { c.head_scales = {1, 0, -0.5, 3}; });
-  with([](AttentionCase& c) { c.cosine = true; });
-  with([](AttentionCase& c) {
-    c.cosine = true;
-    c.scale = 10;
-    for (std::int64_t d = 0; d < c.d_k; ++d) c.q[d] = c.k[d] = 0;
-  });
-  with([](AttentionCase& c) { c.alibi_slopes = {0.5, 0, -0.25, 0.0625}; });
-  with([](AttentionCase& c) { c.softcap = 2; });
-  with([](AttentionCase& c) { c.sinks = {0, 3, -kInf, -20}; });
-  with([](AttentionCase& c) { c.sinks = {50, 100, 300, -300}; });
-  with([](AttentionCase& c) {
-    c.dropout_rate = 0.3f;
-    c.dropout_seed = 0xfedcba9876543210ull;
-  });
-  for (const test::Extents4& shape :
-       {test::Extents4{2, 4, 60, 150}, {1, 4, 1, 150}, {2, 1, 60, 1}}) {
-    with([&](AttentionCase& c) {
-      Rng rng(3);
-      c.bias = test::random_bias(rng, shape);
-    });
-  }
-  with([](AttentionCase& c) {
-    Rng rng(4);
-    c.bias = test::random_bias(rng, {1, 1, 60, 150});
-    for (std::size_t n = 0; n < c.bias->values.size(); n += 3) {
-      c.bias->values[n] = -kInf;
-    }
-    c.softcap = 3;
-    c.sinks = {1, 2, 3, 4};
-    c.alibi_slopes = {0.1, 0.2, 0.3, 0.4};
-  });
+  test::with_every_bf16_option(visit);
+  AttentionCase c = medium_bf16_case();
+  c.scale = -2;
+  visit(c);
+  c = medium_bf16_case();
+  c.sinks = {50, 100, 300, -300};
+  visit(c);
 }
 
 TEST(Bf16, HasPackedSequences) {
@@ -286,11 +217,11 @@ TEST(Bf16, HasPackedSequences) {
 }
 
 TEST(Bf16, AcceptsSizesOfZero) {
-  expect_exact(case_of({1, 2, 1, 5, 0, 8, 8}));
-  expect_exact(case_of({1, 2, 1, 0, 5, 8, 8}));
-  expect_exact(case_of({0, 2, 1, 5, 5, 8, 8}));
-  expect_exact(case_of({1, 2, 1, 5, 40, 8, 0}));
-  AttentionCase c = case_of({2, 2, 1, 5, 40, 8, 8});
+  expect_exact(bf16_case({1, 2, 1, 5, 0, 8, 8}));
+  expect_exact(bf16_case({1, 2, 1, 0, 5, 8, 8}));
+  expect_exact(bf16_case({0, 2, 1, 5, 5, 8, 8}));
+  expect_exact(bf16_case({1, 2, 1, 5, 40, 8, 0}));
+  AttentionCase c = bf16_case({2, 2, 1, 5, 40, 8, 8});
   c.mask = test::lengths_spec({0, 40});
   expect_exact(c);
 }
@@ -298,7 +229,7 @@ TEST(Bf16, AcceptsSizesOfZero) {
 // Rows whose scores are known to be small take a shorter way without a maximum.
 // Where the two ways meet, no bit may tell which was taken.
 TEST(Bf16, IsTheSameWhetherScoresAreBoundedOrNot) {
-  AttentionCase small = medium();
+  AttentionCase small = medium_bf16_case();
   AttentionCase wide = small;  // key 0 of each head is long, and hidden
   DenseBools pairs({1, 1, 1, small.kv_len});
   for (std::int64_t j = 1; j < small.kv_len; ++j) pairs(0, 0, 0, j) = true;
@@ -310,7 +241,7 @@ TEST(Bf16, IsTheSameWhetherScoresAreBoundedOrNot) {
       }
     }
   }
-  on_every_path([&] {
+  on_every_bf16_path([&] {
     EXPECT_EQ(run<float>(small).out, run<float>(wide).out);
     EXPECT_EQ(run<float>(small).lse, run<float>(wide).lse);
   });
@@ -318,7 +249,7 @@ TEST(Bf16, IsTheSameWhetherScoresAreBoundedOrNot) {
 
 TEST(Bf16, TakesScoresFarApart) {
   for (const double deviation : {5.0, 30.0, 1e3, 1e8}) {
-    AttentionCase c = case_of({1, 2, 1, 40, 600, 32, 16});
+    AttentionCase c = bf16_case({1, 2, 1, 40, 600, 32, 16});
     Rng rng(5);
     test::fill_inputs(rng, c, deviation);
     expect_exact(c);
@@ -327,10 +258,10 @@ TEST(Bf16, TakesScoresFarApart) {
 
 TEST(Bf16, TakesValuesAtTheEndsOfTheRange) {
   for (const double factor : {1e-30, 1e30, 1e37}) {
-    AttentionCase c = case_of({1, 1, 1, 40, 300, 32, 16});
+    AttentionCase c = bf16_case({1, 1, 1, 40, 300, 32, 16});
     for (double& value : c.v) value *= factor;
     const AttentionCase rounded = test::rounded_to<BFloat16>(c);
-    on_every_path([&] {
+    on_every_bf16_path([&] {
       const auto got = run<float>(rounded).out;
       const auto exact = test::reference_attention<double>(rounded).out;
       for (std::size_t n = 0; n < got.size(); ++n) {
@@ -342,11 +273,11 @@ TEST(Bf16, TakesValuesAtTheEndsOfTheRange) {
 
 TEST(Bf16, AgreesBetweenPathsWithinRounding) {
   AttentionCase c =
-      test::rounded_to<BFloat16>(case_of({1, 2, 1, 130, 500, 64, 64}));
+      test::rounded_to<BFloat16>(bf16_case({1, 2, 1, 130, 500, 64, 64}));
   c.mask = test::causal_spec();
   ASSERT_TRUE(kernels::choose_bf16_path(Bf16Path::kPortable));
   const auto expected = run<float>(c);
-  on_every_path([&] {
+  on_every_bf16_path([&] {
     const auto got = run<float>(c);
     for (std::size_t n = 0; n < got.out.size(); ++n) {
       ASSERT_NEAR(got.out[n], expected.out[n], 2e-3);
@@ -355,10 +286,10 @@ TEST(Bf16, AgreesBetweenPathsWithinRounding) {
 }
 
 TEST(Bf16, GivesTheSameBitsForAnyThreadsBatchAndCut) {
-  AttentionCase c = case_of({3, 4, 2, 150, 300, 40, 24});
+  AttentionCase c = bf16_case({3, 4, 2, 150, 300, 40, 24});
   c.mask = test::causal_spec();
   c.dropout_rate = 0.1f;
-  on_every_path([&] {
+  on_every_bf16_path([&] {
     const auto whole = run<BFloat16>(c);
     for (const int threads : {2, 3, 7}) {
       const auto again = run<BFloat16>(c, {.threads = threads});
@@ -381,9 +312,9 @@ TEST(Bf16, GivesTheSameBitsForAnyThreadsBatchAndCut) {
 }
 
 TEST(Bf16, GivesARowTheSameBitsAmongOtherRows) {
-  AttentionCase c = case_of({1, 1, 1, 100, 300, 40, 24});
+  AttentionCase c = bf16_case({1, 1, 1, 100, 300, 40, 24});
   c.mask = test::causal_spec();
-  on_every_path([&] {
+  on_every_bf16_path([&] {
     const auto whole = run<float>(c);
     for (const std::int64_t rows : {1, 15, 33}) {
       AttentionCase some = c;
@@ -399,9 +330,9 @@ TEST(Bf16, GivesARowTheSameBitsAmongOtherRows) {
 
 TEST(Bf16, ReturnsTheValueWhereOneKeyIsSeen) {
   AttentionCase c =
-      test::rounded_to<BFloat16>(case_of({1, 1, 1, 40, 40, 32, 16}));
+      test::rounded_to<BFloat16>(bf16_case({1, 1, 1, 40, 40, 32, 16}));
   c.mask = test::window_spec(0, 0);
-  on_every_path([&] {
+  on_every_bf16_path([&] {
     const auto got = run<BFloat16>(c).out;
     for (std::size_t n = 0; n < got.size(); ++n) {
       ASSERT_EQ(static_cast<float>(got[n]), static_cast<float>(c.v[n]));
@@ -420,7 +351,7 @@ void set_key(const AttentionCase& c, std::vector<double>& values,
 
 TEST(Bf16, KeepsPoisonInHiddenKeysFromEveryRow) {
   for (const double poison : {std::nan(""), kInf, -kInf}) {
-    AttentionCase clean = medium();
+    AttentionCase clean = medium_bf16_case();
     Rng rng(3);
     DenseBools pairs({2, 1, 1, clean.kv_len});
     for (std::size_t n = 0; n < pairs.size(); ++n) {
@@ -437,7 +368,7 @@ TEST(Bf16, KeepsPoisonInHiddenKeysFromEveryRow) {
         }
       }
     }
-    on_every_path([&] {
+    on_every_bf16_path([&] {
       EXPECT_EQ(run<float>(clean).out, run<float>(poisoned).out);
       EXPECT_EQ(run<float>(clean).lse, run<float>(poisoned).lse);
     });
@@ -447,7 +378,7 @@ TEST(Bf16, KeepsPoisonInHiddenKeysFromEveryRow) {
 TEST(Bf16, LetsPoisonReachExactlyTheRowsThatSeeIt) {
   for (std::uint64_t seed = 0; seed < 30; ++seed) {
     Rng rng(seed);
-    AttentionCase c = medium();
+    AttentionCase c = medium_bf16_case();
     c.mask = test::random_mask(rng, c.entry(0).sizes);
     for (auto* values : {&c.q, &c.k, &c.v}) {
       for (int n = 0; n < 3; ++n) {
@@ -458,7 +389,7 @@ TEST(Bf16, LetsPoisonReachExactlyTheRowsThatSeeIt) {
     }
     SCOPED_TRACE(seed);
     const AttentionCase rounded = test::rounded_to<BFloat16>(c);
-    on_every_path([&] { expect_close(rounded, run<float>(rounded)); });
+    on_every_bf16_path([&] { expect_close(rounded, run<float>(rounded)); });
   }
 }
 
@@ -480,7 +411,7 @@ TEST(Bf16, IsRefusedForDouble) {
 }
 
 TEST(Bf16, RunsOnEverySimdTargetWithoutItsInstructions) {
-  const AttentionCase c = test::rounded_to<BFloat16>(medium());
+  const AttentionCase c = test::rounded_to<BFloat16>(medium_bf16_case());
   ASSERT_TRUE(kernels::choose_bf16_path(Bf16Path::kPortable));
   for (const std::string& target : simd_targets()) {
     SCOPED_TRACE(target);

@@ -18,12 +18,14 @@ namespace regard::kernels {
 namespace {
 
 // Groups whose weights are multiplied with values in one go: the sums are
-// loaded and stored once for all of them.
-constexpr int kBatch = 4;
+// loaded and stored once for all of them. More would not leave the first cache
+// room for the sums of wide heads.
+constexpr int kBatch = 2;
 constexpr int kWeightsOfGroup = 2 * kTileBf16;
 
 // The scores of group g + kScoreLead are made beside the weights of group g.
 constexpr int kScoreLead = 2;
+static_assert(kScoreLead <= kBatch);  // the fewest groups of a run
 constexpr int kScoreRing = kScoreLead + 1;
 
 // The memory of strip.scores: the ring of scores, weights of two batches.

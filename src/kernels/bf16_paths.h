@@ -22,7 +22,7 @@ inline constexpr int kTileFloats = 256;
 inline constexpr int kTileBf16 = 512;
 inline constexpr int kGroupFloats = 4 * kTileFloats;  // scores of a group
 // What Bf16Strip::scores has room for.
-inline constexpr int kStripScoreFloats = 7 * kGroupFloats;
+inline constexpr int kStripScoreFloats = 5 * kGroupFloats;
 static_assert(kChunkGroups * kGroupFloats <= kStripScoreFloats);
 
 // The keys and values of one head, packed. Every tile is the right operand of a

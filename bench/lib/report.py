@@ -157,17 +157,24 @@ def _markdown(name, description, info, results):
     for result in speed:
         for group in result["threads"]:
             lines.append("| " + " | ".join(_cells(result, group, peers)) + " |")
-    lines += [
-        "",
-        f"Speed is in % of the {speed[0]['yardstick']} of the same moment and thread count." if speed else "",
-        "",
-    ]
+    lines += ["", _yardsticks(speed), ""]
     for result in results:
         if result["kind"] == "wrong":
             lines += [f"`{result['row']}`: **wrong result**, not timed ({result['error']}).", ""]
         if result["kind"] == "memory":
             lines += _memory_markdown(result)
     return "\n".join(lines)
+
+
+def _yardsticks(speed):
+    """What the percentages are of: for each yardstick its rows, where there are several."""
+    rows = {}
+    for result in speed:
+        rows.setdefault(result["yardstick"], []).append(f"`{result['row']}`")
+    if not rows:
+        return ""
+    parts = [f"the {name}" + (f" ({', '.join(of)})" if len(rows) > 1 else "") for name, of in rows.items()]
+    return f"Speed is in % of {', or of '.join(parts)} of the same moment and thread count."
 
 
 def _cells(result, group, peers):

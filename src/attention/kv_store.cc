@@ -9,10 +9,6 @@
 #include <limits>
 #include <utility>
 
-#if defined(__linux__)
-#include <sys/mman.h>
-#endif
-
 namespace regard::detail {
 namespace {
 
@@ -38,22 +34,6 @@ KVStorage storage_of(DType dtype) {
 
 std::int64_t blocks_for(std::int64_t tokens) {
   return (tokens + kBlockKeys - 1) / kBlockKeys;
-}
-
-// Memory that is read from end to end for every token: with pages of 2 MB the
-// processor looks up one address in 512. Only a wish, so nobody checks it.
-AlignedBuffer large_buffer(std::size_t bytes) {
-  AlignedBuffer buffer(bytes);
-#if defined(__linux__)
-  constexpr std::uintptr_t kHuge = 2 << 20;
-  const auto begin = reinterpret_cast<std::uintptr_t>(buffer.data());
-  const std::uintptr_t first = (begin + kHuge - 1) / kHuge * kHuge;
-  const std::uintptr_t last = (begin + bytes) / kHuge * kHuge;
-  if (first < last) {
-    madvise(reinterpret_cast<void*>(first), last - first, MADV_HUGEPAGE);
-  }
-#endif
-  return buffer;
 }
 
 // Between a row and a lane of a k block.
@@ -132,8 +112,8 @@ KVStore::KVStore(const KVCacheOptions& options)
       page_blocks_(options.page_tokens / kBlockKeys),
       sequences_(static_cast<std::size_t>(options.sequences)) {
   if (options.kind == KVCacheKind::kPaged) {
-    pool_ = large_buffer(slab_bytes(page_blocks_) *
-                         static_cast<std::size_t>(options.pages));
+    pool_ = AlignedBuffer(slab_bytes(page_blocks_) *
+                          static_cast<std::size_t>(options.pages));
     references_.assign(static_cast<std::size_t>(options.pages), 0);
     free_.resize(static_cast<std::size_t>(options.pages));
     for (std::size_t i = 0; i < free_.size(); ++i) {
@@ -182,7 +162,7 @@ kernels::DecodeBlock KVStore::block(const KVSequence& s, std::int64_t kv_head,
 
 void KVStore::make_memory(KVSequence& s, std::int64_t blocks) const {
   if (blocks <= s.blocks) return;
-  AlignedBuffer memory = large_buffer(slab_bytes(blocks));
+  AlignedBuffer memory(slab_bytes(blocks));
   const Place from{s.memory.data(), s.blocks, 0};
   const Place to{memory.data(), blocks, 0};
   const std::int64_t used = blocks_for(s.length);
@@ -417,7 +397,7 @@ KVSequence KVStore::copy_of(const KVSequence& s) const {
   if (options_.kind == KVCacheKind::kPaged) {
     copy.pages = s.pages;
   } else if (s.length > 0) {
-    copy.memory = large_buffer(s.memory.size());
+    copy.memory = AlignedBuffer(s.memory.size());
     copy.blocks = s.blocks;
     const Place from{const_cast<std::byte*>(s.memory.data()), s.blocks, 0};
     const Place to{copy.memory.data(), s.blocks, 0};

@@ -4,9 +4,32 @@
 #include <cstdint>
 #include <new>
 
+#if defined(__linux__)
+#include <sys/mman.h>
+#endif
+
 #include "regard/core/error.h"
 
 namespace regard {
+namespace {
+
+// What is this large is read from end to end: with pages of 2 MB the processor
+// looks up one address in 512, and the system clears it in 512 times fewer
+// steps. Only a wish, so nobody checks it.
+void wish_for_huge_pages([[maybe_unused]] void* memory,
+                         [[maybe_unused]] std::size_t bytes) {
+#if defined(__linux__)
+  constexpr std::uintptr_t kHuge = 2 << 20;
+  const auto begin = reinterpret_cast<std::uintptr_t>(memory);
+  const std::uintptr_t first = (begin + kHuge - 1) / kHuge * kHuge;
+  const std::uintptr_t last = (begin + bytes) / kHuge * kHuge;
+  if (first < last) {
+    madvise(reinterpret_cast<void*>(first), last - first, MADV_HUGEPAGE);
+  }
+#endif
+}
+
+}  // namespace
 
 AlignedBuffer::AlignedBuffer(std::size_t bytes) {
   if (bytes == 0) return;
@@ -19,6 +42,7 @@ AlignedBuffer::AlignedBuffer(std::size_t bytes) {
     throw_io_error("AlignedBuffer", "the system has no memory for ", bytes,
                    " bytes");
   }
+  wish_for_huge_pages(memory, bytes);
   data_.reset(static_cast<std::byte*>(memory));
   size_ = bytes;
 }

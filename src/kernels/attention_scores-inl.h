@@ -301,7 +301,9 @@ class ScoreBlock {
       value_step_ = keys.v_stride;
       const bool copy_keys =
           block_.cosine || (far_apart && keys.k_stride > 2 * keys.d_k);
-      const bool copy_values = keys.d_v % kVecLanes != 0 ||
+      // Products read whole strips of padded columns, which must not reach
+      // behind the last row.
+      const bool copy_values = keys.d_v != memory_.value_columns ||
                                (far_apart && keys.v_stride > 2 * keys.d_v);
       if (copy_keys) pack_keys(k, n);
       if (copy_values && v != nullptr) pack_values(v, n);

@@ -40,12 +40,13 @@ def target_text(target):
 
 
 def verdict_text(verdict):
-    """"below must (81.2); 0.97x of torch": everything that does not hold, else "holds" or "aim"."""
+    """"below must (81.2); 0.97x of torch": everything that does not hold, else "holds" or "aim"; then a note."""
     if verdict is None:
         return ""
     if not verdict["misses"] and not verdict["judged"]:
         return "not judged"
-    return "; ".join(verdict["misses"]) or ("aim" if verdict["aim"] else "holds")
+    text = "; ".join(verdict["misses"]) or ("aim" if verdict["aim"] else "holds")
+    return f"{text} ({verdict['note']})" if "note" in verdict else text
 
 
 def print_header(info):

@@ -248,9 +248,6 @@ void add_values(const Bf16Head& head, const Bf16Strip& strip) noexcept {
   REGARD_FENCE;
 }
 
-// Cache lines of what is ahead that a step of a product fetches.
-constexpr int kAheadLines = 4;
-
 // Stores a sum of the panel before, if any, and begins the one of `sums`. A
 // macro, because the names of tiles must be literals.
 #define REGARD_START_SUM(tile, is_later)                               \
@@ -263,14 +260,28 @@ constexpr int kAheadLines = 4;
     }                                                                  \
   } while (false)
 
-inline void fetch_ahead(const Bf16Bits*& ahead, const Bf16Bits* end) {
-  if (ahead >= end) return;
-#pragma GCC unroll 4
-  for (int line = 0; line < kAheadLines; ++line) {
-    _mm_prefetch(reinterpret_cast<const char*>(ahead + line * 32), _MM_HINT_T1);
+// What is ahead of a product, brought into the second cache: an even share at
+// each of `times`.
+class Fetcher {
+ public:
+  Fetcher(const Bf16Bits* first, const Bf16Bits* last, int times)
+      : at_(first),
+        last_(last),
+        share_(static_cast<int>(((last - first) / kLine + times - 1) / times)) {
   }
-  ahead += kAheadLines * 32;
-}
+
+  inline void fetch_some() {
+    for (int i = 0; i < share_ && at_ < last_; ++i, at_ += kLine) {
+      _mm_prefetch(reinterpret_cast<const char*>(at_), _MM_HINT_T1);
+    }
+  }
+
+ private:
+  static constexpr int kLine = 64 / sizeof(Bf16Bits);
+  const Bf16Bits* at_;
+  const Bf16Bits* const last_;
+  const int share_;
+};
 
 // The rows of a Bf16Carry, an even share of them at each of `times`.
 class Carrier {
@@ -309,7 +320,7 @@ class Carrier {
 // What passes once is loaded past the first cache, which belongs to the right
 // side.
 void multiply_panels(const Bf16Product& p, int first, int last) {
-  const Bf16Bits* ahead = p.ahead;
+  Fetcher fetcher(p.ahead, p.ahead_end, (last - first) * p.steps);
   Carrier carrier(p.carry, (last - first) * p.steps);
   float* before = nullptr;
   for (int panel = first; panel < last; ++panel) {
@@ -328,7 +339,7 @@ void multiply_panels(const Bf16Product& p, int first, int last) {
     _tile_dpbf16ps(2, 5, 6);
     REGARD_START_SUM(3, panel > first);
     _tile_dpbf16ps(3, 5, 7);
-    fetch_ahead(ahead, p.ahead_end);
+    fetcher.fetch_some();
     carrier.carry_some();
     for (int step = 1; step < p.steps; ++step) {
       left += 2 * kTileBf16;
@@ -341,7 +352,7 @@ void multiply_panels(const Bf16Product& p, int first, int last) {
       _tile_dpbf16ps(1, 4, 7);
       _tile_dpbf16ps(2, 5, 6);
       _tile_dpbf16ps(3, 5, 7);
-      fetch_ahead(ahead, p.ahead_end);
+      fetcher.fetch_some();
       carrier.carry_some();
     }
     before = sums;

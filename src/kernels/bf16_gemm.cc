@@ -19,9 +19,12 @@ static_assert(kPanel == kBf16PanelColumns);
 // Steps along k whose right side, 32 KB, stays in the first cache while all
 // rows pass.
 constexpr std::int64_t kRunSteps = 16;
-constexpr std::int64_t kLeftBytes = 1 << 20;  // packed rows at hand
-// A result of more than this would leave the second cache before it is read.
-constexpr std::int64_t kNearResultBytes = 2 << 20;
+// Packed rows at hand: more would leave the second cache too little for the
+// right side, fewer would read it more often.
+constexpr std::int64_t kLeftBytes = 3 << 18;
+// Rows of a result of more than this would leave the second cache before they
+// are read.
+constexpr std::int64_t kNearResultBytes = 3 << 19;
 constexpr std::int64_t kLineBytes = 64;
 
 std::int64_t steps_of(std::int64_t k) { return (k + 31) / 32; }
@@ -123,7 +126,8 @@ class Product {
         .stride = job_.c_stride,
         .first = static_cast<int>(rows * step / steps_),
         .last = static_cast<int>(rows * (step + steps) / steps_),
-        .past_caches = whole_lines && job_.m * job_.n * 4 >= kNearResultBytes};
+        .past_caches =
+            whole_lines && job_.m * job_.c_stride * 4 >= kNearResultBytes};
   }
 
   // One run along k of 32 columns, for all rows. What comes next follows in

@@ -211,22 +211,28 @@ void WriteSums(const Bf16Sums& sums) {
 
 void PackPanel(const void* const* rows, int count, Storage storage,
                std::int64_t k, Bf16Bits* to) {
+  // Few steps of all rows at a time: a row of a panel fills lines 2 KB apart,
+  // which share few sets of the first cache.
+  constexpr std::int64_t kChunk = 8 * 32;
   const std::int64_t size = bytes_of(storage);
-  for (int r = 0; r < (count + 15) / 16 * 16; ++r) {
-    Bf16Bits* at = to + r / 16 * kTileBf16 + r % 16 * 32;
-    for (std::int64_t i = 0; i < k; i += 32, at += 2 * kTileBf16) {
-      if (r >= count) {
-        std::memset(at, 0, sizeof(Bf16Bits) * 32);
-        continue;
-      }
-      const void* const from = static_cast<const char*>(rows[r]) + i * size;
-      if (k - i < 32) {
-        round_row(from, storage, k - i, 32, at);
-      } else if (storage == Storage::kBFloat16) {
-        std::memcpy(at, from, sizeof(Bf16Bits) * 32);
-      } else {
-        for (int c = 0; c < 32; c += kBf16Lanes) {
-          store_bf16(load_stored(from, storage, c), at + c);
+  for (std::int64_t first = 0; first < k; first += kChunk) {
+    const std::int64_t last = HWY_MIN(k, first + kChunk);
+    for (int r = 0; r < (count + 15) / 16 * 16; ++r) {
+      Bf16Bits* at = to + r / 16 * kTileBf16 + r % 16 * 32 + first / 32 * 2 * kTileBf16;
+      for (std::int64_t i = first; i < last; i += 32, at += 2 * kTileBf16) {
+        if (r >= count) {
+          std::memset(at, 0, sizeof(Bf16Bits) * 32);
+          continue;
+        }
+        const void* const from = static_cast<const char*>(rows[r]) + i * size;
+        if (k - i < 32) {
+          round_row(from, storage, k - i, 32, at);
+        } else if (storage == Storage::kBFloat16) {
+          std::memcpy(at, from, sizeof(Bf16Bits) * 32);
+        } else {
+          for (int c = 0; c < 32; c += kBf16Lanes) {
+            store_bf16(load_stored(from, storage, c), at + c);
+          }
         }
       }
     }

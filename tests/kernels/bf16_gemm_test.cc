@@ -204,7 +204,7 @@ TEST(Bf16Gemm, AColumnHasTheSameBitsWhenPanelsAreCut) {
   });
 }
 
-// 2 MB and more in whole lines of memory: written past the caches on AMX.
+// Enough, in whole lines of memory, to be written past the caches on AMX.
 TEST(Bf16Gemm, ALargeResultIsThatOfItsRowsOneByOne) {
   on_every_path([] {
     const Sizes sizes{200, 2720, 45};

@@ -22,9 +22,11 @@ void forward_by_splits(const Problem<T>& p, const TensorView<T, 4>& out,
   AlignedBuffer buffer(
       static_cast<std::size_t>(blocks.size() * splits * state) * sizeof(float));
   auto* const states = reinterpret_cast<float*>(buffer.data());
+  // A sequence without keys has a state, too, which says that it saw none.
   const auto splits_of = [&](const RowBlock& block) {
-    return (p.entry(block.index).kv_len + kernels::kSplitKeys - 1) /
-           kernels::kSplitKeys;
+    const std::int64_t kv_len = p.entry(block.index).kv_len;
+    return std::max<std::int64_t>(
+        1, (kv_len + kernels::kSplitKeys - 1) / kernels::kSplitKeys);
   };
   // A state takes as much room as its own rows need.
   const auto state_of = [&](std::int64_t block, std::int64_t split) {
@@ -46,8 +48,7 @@ void forward_by_splits(const Problem<T>& p, const TensorView<T, 4>& out,
     const RowBlock block = blocks[task];
     masks.with(block.index, [&](const BoundMask& mask) {
       kernels::attention_merge(memory.describe(block, mask, out),
-                               std::max<std::int64_t>(1, splits_of(block)),
-                               state_of(task, 0));
+                               splits_of(block), state_of(task, 0));
     });
   });
 }

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Packed sequences, views that need no copy, and sizes of zero.
 #include <gtest/gtest.h>
+#if defined(__GLIBC__)
+#include <malloc.h>
+#endif
 
 #include <cstring>
 #include <limits>
@@ -59,6 +62,24 @@ TEST(PackedSequences, AreAsExactAsTheDefinition) {
   expect_exact<float>(c, {.q = Layout::kLengthFirst,
                           .kv = Layout::kPackedInRows,
                           .out = Layout::kLengthFirst});
+}
+
+// Few rows and many keys: the splits run side by side, each with a state of its
+// own in memory that nobody has cleared.
+TEST(PackedSequences, WithoutKeysYieldZerosBesideLongOnes) {
+  AttentionCase c = packed({2, 2, 2}, {0, 9000, 0});
+  c.heads = 2;
+  c.kv_heads = 1;
+  Rng rng(3);
+  test::fill_inputs(rng, c);
+#if defined(__GLIBC__)
+  mallopt(M_PERTURB, 0x42);
+#endif
+  expect_exact<float>(c, {.threads = 4});
+  expect_exact<BFloat16>(c, {.threads = 4});
+#if defined(__GLIBC__)
+  mallopt(M_PERTURB, 0);
+#endif
 }
 
 TEST(PackedSequences, CountMaskPositionsFromTheirOwnStart) {

@@ -119,10 +119,14 @@ struct Job {
   void work() {
     const InsideTask mark;
     for (;;) {
-      const std::int64_t task = next.fetch_add(1, std::memory_order_relaxed);
-      if (task >= tasks) return;
       try {
-        InterruptScope::poll();
+        // Before a task is taken: one that was taken and never run would be
+        // waited for by tasks after it, which may need what it leaves.
+        if (next.load(std::memory_order_relaxed) < tasks) {
+          InterruptScope::poll();
+        }
+        const std::int64_t task = next.fetch_add(1, std::memory_order_relaxed);
+        if (task >= tasks) return;
         body(task);
       } catch (...) {
         if (!failed.exchange(true)) error = std::current_exception();

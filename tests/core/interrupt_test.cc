@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <memory>
 #include <thread>
 
 namespace regard {
@@ -50,6 +51,32 @@ TEST_P(InterruptOn, LeavesACallAloneThatNobodyStops) {
   });
   EXPECT_EQ(done.load(), 40);
   EXPECT_GE(asked, 1);
+}
+
+// attention_backward has such tasks: a block of keys waits for the one before.
+TEST(Interrupt, LeavesNoGapBeforeATaskThatWaitsForTheOneBefore) {
+  constexpr std::int64_t kTasks = 10000;
+  const auto done = std::make_unique<std::atomic<bool>[]>(kTasks);
+  std::atomic<bool> waited_in_vain{false};
+  const auto wanted = [] {  // long enough for others to take the next tasks
+    std::this_thread::sleep_for(milliseconds(200));
+    return true;
+  };
+  const InterruptScope scope(wanted);
+  EXPECT_THROW(parallel_for({4}, kTasks,
+                            [&](std::int64_t task) {
+                              std::this_thread::sleep_for(milliseconds(10));
+                              for (int i = 0; task > 0 && !done[task - 1];
+                                   ++i) {
+                                std::this_thread::sleep_for(milliseconds(1));
+                                if (i < 3000) continue;
+                                waited_in_vain = true;
+                                break;
+                              }
+                              done[task] = true;
+                            }),
+               Interrupted);
+  EXPECT_FALSE(waited_in_vain);
 }
 
 TEST(Interrupt, IsNotAskedOutsideItsScope) {

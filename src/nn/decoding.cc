@@ -95,6 +95,8 @@ struct DecoderState::Memory {
   std::vector<std::int64_t> source;     // [hypotheses]
   std::vector<std::int64_t> q_offsets;  // [sources + 1], of hypotheses
   std::int64_t length = 0;
+  // The logits and queries of the last step are still those of `source`.
+  bool scored = false;
   detail::SaidTokens said;
 
   std::int64_t hypotheses() const {
@@ -112,6 +114,10 @@ struct DecoderState::Memory {
   void attend_to_said(std::size_t index, const Sentences& rotary,
                       const float* input);
   void count_hypotheses();
+  void check_scored(const char* where) const {
+    require(scored || source.empty(), where,
+            "a step must have been taken, and no reorder since");
+  }
 };
 
 void DecoderState::Memory::embed(const Tensor& table, const Tensor& places,
@@ -373,6 +379,7 @@ void DecoderState::step(std::span<const std::int32_t> tokens) {
           "a sentence must have at most ", c.max_length,
           " tokens, as there are positions");
   if (rows == 0) return;
+  m.scored = false;
   m.said.make_room(m.length, m.threads);
   float* const x = m.rooms->x.of(rows * c.model_dim);
   const std::vector<std::int64_t> place(tokens.size(), m.length);
@@ -385,9 +392,11 @@ void DecoderState::step(std::span<const std::int32_t> tokens) {
   if (c.final_norm) m.w->decoder_norm(x, rows, x, m.threads);
   m.w->output(x, rows, m.rooms->logits.of(rows * c.target_vocab), m.threads);
   ++m.length;
+  m.scored = true;
 }
 
 TensorView<const float, 2> DecoderState::logits() const {
+  memory_->check_scored("DecoderState::logits");
   return {memory_->rooms->logits.data(),
           {hypotheses(), memory_->w->config.target_vocab}};
 }
@@ -404,8 +413,8 @@ void DecoderState::best(std::int64_t k, TensorView<std::int32_t, 2> tokens,
           "tokens and log_probabilities must be ", ShapeText{shape},
           "; they are ", ShapeText{tokens.shape()}, " and ",
           ShapeText{log_probabilities.shape()});
+  memory_->check_scored(kWhere);
   if (rows == 0) return;
-  require(memory_->length > 0, kWhere, "a step must have been taken");
   const float* const scores = memory_->rooms->logits.data();
   Threads threads = memory_->threads;
   if (rows * vocab < (1 << 17)) threads.count = 1;
@@ -442,6 +451,7 @@ void DecoderState::reorder(std::span<const std::int64_t> parents) {
     source.push_back(m.source[static_cast<std::size_t>(parent)]);
   }
   m.source = std::move(source);
+  m.scored = false;
   m.count_hypotheses();
 }
 
@@ -459,8 +469,8 @@ void DecoderState::cross_attention(std::int64_t layer,
   const std::array<std::int64_t, 2> shape{hypotheses(), longest};
   require(weights.shape() == shape, kWhere, "weights must be ",
           ShapeText{shape}, "; they are ", ShapeText{weights.shape()});
+  m.check_scored(kWhere);
   if (hypotheses() == 0) return;
-  require(m.length > 0, kWhere, "a step must have been taken");
   const Tensor& kv = m.memory_kv[static_cast<std::size_t>(layer)];
   const float* const q =
       m.rooms->cross_q[static_cast<std::size_t>(layer)].data();

@@ -244,6 +244,42 @@ std::string refusal(const Call& call) {
   return "nothing was refused";
 }
 
+// There may be more hypotheses than rows were computed for.
+TEST(DecodingRefusals, ScoresAreThoseOfAStepAndNotOfAnotherOrder) {
+  using ::testing::HasSubstr;
+  Transformer model(small_config(), 12);
+  const TransformerDecoder decoder(model);
+  DecoderState state = decoder.start(sentences({2}, 1), 1);
+  Tensor tokens(DType::kInt32, {1, 3}), values({1, 3}), weights({1, 2});
+  const auto best = [&] {
+    state.best(3, tokens.view<std::int32_t, 2>(), values.view<float, 2>());
+  };
+  const auto look = [&] { state.cross_attention(0, weights.view<float, 2>()); };
+  const auto expect_refusals = [&] {
+    const std::string rule =
+        ": a step must have been taken, and no reorder since";
+    EXPECT_THAT(refusal([&] { state.logits(); }),
+                HasSubstr("DecoderState::logits" + rule));
+    EXPECT_THAT(refusal(best), HasSubstr("DecoderState::best" + rule));
+    EXPECT_THAT(refusal(look),
+                HasSubstr("DecoderState::cross_attention" + rule));
+  };
+  expect_refusals();
+  state.step(std::vector<std::int32_t>{1});
+  best();
+  look();
+  state.reorder(std::vector<std::int64_t>(9, 0));
+  tokens = Tensor(DType::kInt32, {9, 3});
+  values = Tensor({9, 3});
+  weights = Tensor({9, 2});
+  expect_refusals();
+  state.step(std::vector<std::int32_t>(9, 1));
+  best();
+  look();
+  state.reorder({});
+  EXPECT_EQ(state.logits().size(), 0);
+}
+
 TEST(DecodingRefusals, NameTheRule) {
   using ::testing::HasSubstr;
   Transformer model(small_config(), 10);

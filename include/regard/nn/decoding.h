@@ -76,7 +76,7 @@ class DecoderState {
   // logits(): the same bits as in a pass over the whole sentence.
   void step(std::span<const std::int32_t> tokens);
 
-  // [hypotheses, target_vocab], until the next step.
+  // [hypotheses, target_vocab], until the next step or reorder.
   TensorView<const float, 2> logits() const;
 
   // The k best next tokens of each hypothesis, best first (of equals, the one
@@ -86,7 +86,7 @@ class DecoderState {
 
   // Hypothesis i goes on from what parents[i] has read. There may be fewer or
   // more than before; their sources must not fall, so those of one source stay
-  // together. Logits are not moved.
+  // together. Only a step gives them logits and weights again.
   void reorder(std::span<const std::int64_t> parents);
 
   // Where each hypothesis looked in its source in the last step, in one layer

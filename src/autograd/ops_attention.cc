@@ -86,13 +86,21 @@ struct AttentionStep {
   };
   Place place_of(const Variable& matrix) const {
     Place place{tape->gradient_target(matrix), nullptr};
-    if (place.target.add) {
-      const std::int64_t floats = matrix.rows() * matrix.columns();
-      place.aside = tape->memory(floats);
-      // Columns that belong to no head have no gradient.
-      std::fill_n(place.aside.get(), floats, 0.0f);
+    if (place.target.data == nullptr) return place;
+    const std::int64_t floats = matrix.rows() * matrix.columns();
+    if (place.target.add) place.aside = tape->memory(floats);
+    // Columns that belong to no head have no gradient.
+    if (columns_used(matrix) < matrix.columns()) {
+      std::fill_n(place.data(), floats, 0.0f);
     }
     return place;
+  }
+  std::int64_t columns_used(const Variable& matrix) const {
+    const auto used = [&](const HeadColumns& part, std::int64_t heads) {
+      return part.matrix.is_same(matrix) ? heads * options.head_dim : 0;
+    };
+    return used(q, options.heads) + used(k, options.kv_heads) +
+           used(v, options.kv_heads);
   }
   void finish(const Place& place, const Variable& matrix) const {
     if (place.aside == nullptr) return;
@@ -156,6 +164,17 @@ void check_columns(const HeadColumns& h, std::int64_t width, const char* name) {
           " on; its matrix has ", h.matrix.columns());
 }
 
+// Each has a gradient of its own, which goes where it was read.
+void check_apart(const HeadColumns& a, std::int64_t a_width,
+                 const HeadColumns& b, std::int64_t b_width,
+                 const char* names) {
+  require(!a.matrix.is_same(b.matrix) || a.first + a_width <= b.first ||
+              b.first + b_width <= a.first,
+          kWhere, names, " must stand in columns of their own; they have ",
+          a_width, " from ", a.first, " on and ", b_width, " from ", b.first,
+          " on");
+}
+
 void check_rotary(const PackedAttentionOptions& o,
                   std::span<const std::int64_t> offsets) {
   if (o.rotary_cos.is_null()) return;
@@ -179,13 +198,17 @@ void check_rotary(const PackedAttentionOptions& o,
 Variable attention(Tape& tape, const HeadColumns& q, const HeadColumns& k,
                    const HeadColumns& v,
                    const PackedAttentionOptions& options) {
-  check_columns(q, options.heads * options.head_dim, "q");
-  check_columns(k, options.kv_heads * options.head_dim, "k");
-  check_columns(v, options.kv_heads * options.head_dim, "v");
+  const std::int64_t width = options.heads * options.head_dim;
+  const std::int64_t kv_width = options.kv_heads * options.head_dim;
+  check_columns(q, width, "q");
+  check_columns(k, kv_width, "k");
+  check_columns(v, kv_width, "v");
+  check_apart(q, width, k, kv_width, "q and k");
+  check_apart(q, width, v, kv_width, "q and v");
+  check_apart(k, kv_width, v, kv_width, "k and v");
   check_rotary(options, options.q_offsets);
   check_rotary(options, options.kv_offsets);
   const std::int64_t rows = q.matrix.rows();
-  const std::int64_t width = options.heads * options.head_dim;
   AttentionStep step{
       &tape,
       q,

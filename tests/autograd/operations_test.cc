@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <limits>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -73,6 +75,20 @@ Matrix differences(const std::function<Matrix(const Matrices&)>& f,
   return gradient;
 }
 
+// Memory of small matrices for a tape: what an operation forgets to write is
+// not zero by luck.
+MemoryPool dirty_pool() {
+  constexpr std::int64_t kFloats = 1024;
+  MemoryPool pool;
+  std::vector<std::shared_ptr<float>> taken;
+  for (int i = 0; i < 16; ++i) {
+    taken.push_back(pool.take(kFloats));
+    std::fill_n(taken.back().get(), kFloats,
+                std::numeric_limits<float>::quiet_NaN());
+  }
+  return pool;
+}
+
 // The tape's value and gradients against the definition in double.
 void check(const Matrices& inputs,
            const std::function<Variable(Tape&, const Variables&)>& operation,
@@ -83,7 +99,7 @@ void check(const Matrices& inputs,
   for (const Matrix& input : inputs) values.push_back(as_tensor(input));
   const Tensor d_values = as_tensor(d_out);
   for (const int threads : {1, 3}) {
-    Tape tape(Record::kYes, {.count = threads});
+    Tape tape(Record::kYes, {.count = threads}, dirty_pool());
     Variables variables;
     for (const Tensor& value : values) {
       variables.push_back(tape.input(value.view<float, 2>()));
@@ -305,6 +321,23 @@ TEST(AttentionGradient, OfAFusedProjectionIsThatOfTheDefinition) {
       });
 }
 
+TEST(AttentionGradient, IsZeroInColumnsThatBelongToNoHead) {
+  const std::vector<std::int64_t> offsets{0, 3, 4, 9};
+  check(
+      {random_matrix(9, 22, 1)},
+      [&](Tape& tape, const Variables& v) {
+        PackedAttentionOptions o;
+        o.heads = o.kv_heads = 2;
+        o.head_dim = 3;
+        o.q_offsets = o.kv_offsets = offsets;
+        return attention(tape, {v[0], 1}, {v[0], 8}, {v[0], 15}, o);
+      },
+      [&](const Matrices& m) {
+        return testing::reference_packed_attention(
+            m[0], m[0], {2, 3, 1, 8, 15, offsets, offsets, false});
+      });
+}
+
 TEST(AttentionGradient, AddsToWhatCameBefore) {
   const std::vector<std::int64_t> q_offsets{0, 3, 5};
   const std::vector<std::int64_t> kv_offsets{0, 4, 5};
@@ -511,6 +544,13 @@ TEST(OperationRefusals, NameTheRule) {
       }),
       StartsWith("autograd::attention: q must have 3 columns from 2 on; "
                  "its matrix has 4"));
+  o.head_dim = 2;
+  EXPECT_THAT(
+      refusal([&] {
+        attention(tape, {x, 0}, {x, 2}, {x, 1}, o);
+      }),
+      StartsWith("autograd::attention: q and v must stand in columns of their "
+                 "own; they have 2 from 0 on and 2 from 1 on"));
   EXPECT_THAT(refusal([&] { cross_entropy(tape, x, w, {}, good, 0); }),
               StartsWith("autograd::cross_entropy: weight must be [vocab, in] "
                          "with the columns of x; it is [2, 5], x is [3, 4]"));

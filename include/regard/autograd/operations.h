@@ -105,7 +105,7 @@ struct PackedAttentionOptions {
 };
 
 // Attention of each sentence's queries to its keys: [rows, heads * head_dim].
-// Reads the columns of fused projections where they are.
+// Reads the columns of fused projections where they are; q, k and v share none.
 Variable attention(Tape& tape, const HeadColumns& q, const HeadColumns& k,
                    const HeadColumns& v, const PackedAttentionOptions& options);
 

@@ -3,11 +3,13 @@
 
 #include <cstdint>
 #include <new>
+#include <vector>
 
 #if defined(__linux__)
 #include <sys/mman.h>
 #endif
 
+#include "core/kept_memory.h"
 #include "regard/core/error.h"
 
 namespace regard {
@@ -58,6 +60,11 @@ AlignedBuffer& scratch_of_this_thread(Scratch scratch) {
   return buffers[static_cast<int>(scratch)];
 }
 
+std::vector<void (*)() noexcept>& releases_of_this_thread() {
+  thread_local std::vector<void (*)() noexcept> releases;
+  return releases;
+}
+
 }  // namespace
 
 std::byte* thread_scratch(std::size_t bytes, Scratch scratch) {
@@ -74,6 +81,11 @@ std::byte* thread_scratch(std::size_t bytes, Scratch scratch) {
 void release_thread_scratch() noexcept {
   scratch_of_this_thread(Scratch::kTask) = AlignedBuffer();
   scratch_of_this_thread(Scratch::kCall) = AlignedBuffer();
+  for (void (*const release)() noexcept : releases_of_this_thread()) release();
+}
+
+void detail::release_with_scratch(void (*release)() noexcept) {
+  releases_of_this_thread().push_back(release);
 }
 
 }  // namespace regard

@@ -6,6 +6,8 @@
 #include <cmath>
 #include <utility>
 
+#include "core/kept_memory.h"
+
 namespace regard::nn::detail {
 namespace {
 
@@ -18,7 +20,11 @@ TensorView<const float, 2> per_kv_head(std::span<const float> values,
 // What the activations of this thread have left.
 class Shelf {
  public:
-  Shelf() = default;
+  Shelf() {
+    regard::detail::release_with_scratch([]() noexcept {
+      if (Shelf* const shelf = of_this_thread()) shelf->clear();
+    });
+  }
   ~Shelf() { open_ = false; }
   Shelf(const Shelf&) = delete;
   Shelf& operator=(const Shelf&) = delete;
@@ -46,15 +52,19 @@ class Shelf {
     auto place = std::find_if(buffers_.begin(), buffers_.end(), is_free);
     if (place == buffers_.end() ||
         bytes_ + buffer.size() > ReusedBuffer::kMostKept) {
-      // These sizes are no longer asked for.
-      for (AlignedBuffer& b : buffers_) b = {};
-      bytes_ = 0;
+      clear();  // these sizes are no longer asked for
       place = buffers_.begin();
       if (buffer.size() > ReusedBuffer::kMostKept) return;
     }
     bytes_ += buffer.size();
     *place = std::move(buffer);
   }
+
+  void clear() {
+    for (AlignedBuffer& b : buffers_) b = {};
+    bytes_ = 0;
+  }
+  std::size_t bytes() const { return bytes_; }
 
  private:
   static thread_local bool open_;
@@ -78,6 +88,11 @@ ReusedBuffer::~ReusedBuffer() {
   if (Shelf* const shelf = Shelf::of_this_thread()) {
     shelf->give(std::move(buffer_));
   }
+}
+
+std::size_t ReusedBuffer::kept() {
+  const Shelf* const shelf = Shelf::of_this_thread();
+  return shelf == nullptr ? 0 : shelf->bytes();
 }
 
 std::span<const float> values_of(const StateDict& parameters,

@@ -17,7 +17,7 @@ namespace detail {
 
 // Memory that goes to the thread's next activation of about this size: what is
 // computed in fresh pages takes up to a third more time for them. At most
-// kMostKept bytes wait for it on a thread.
+// kMostKept bytes wait for it on a thread, until release_thread_scratch().
 class ReusedBuffer {
  public:
   static constexpr std::size_t kMostKept = std::size_t{64} << 20;
@@ -29,6 +29,8 @@ class ReusedBuffer {
   ReusedBuffer& operator=(ReusedBuffer&&) noexcept = default;
 
   std::byte* data() { return buffer_.data(); }
+  // Bytes that wait on the calling thread.
+  static std::size_t kept();
 
  private:
   AlignedBuffer buffer_;

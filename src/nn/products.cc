@@ -2,9 +2,11 @@
 #include "nn/products.h"
 
 #include <algorithm>
+#include <optional>
 #include <vector>
 
 #include "autograd/products.h"
+#include "core/kept_memory.h"
 #include "kernels/bf16_gemm.h"
 #include "regard/core/aligned_buffer.h"
 
@@ -134,13 +136,23 @@ std::vector<Entries> entries_of(const TensorView<A, 3>& a,
   return entries;
 }
 
-// For what a call packs, kept for the thread's next one: fresh pages would cost
-// more than packing does.
+// For what a call packs, kept for the thread's next one until
+// release_thread_scratch(): fresh pages would cost more than packing does.
+std::optional<autograd::MemoryPool>& kept_pack_memory() {
+  thread_local std::optional<autograd::MemoryPool> pool;
+  return pool;
+}
+
 autograd::MemoryPool& pack_memory() {
   constexpr std::size_t kMostKept = std::size_t{64} << 20;
-  thread_local autograd::MemoryPool pool;
-  if (pool.peak_bytes() > kMostKept) pool = {};
-  return pool;
+  [[maybe_unused]] thread_local const bool known = [] {
+    regard::detail::release_with_scratch(
+        []() noexcept { kept_pack_memory().reset(); });
+    return true;
+  }();
+  auto& pool = kept_pack_memory();
+  if (!pool || pool->peak_bytes() > kMostKept) pool.emplace();
+  return *pool;
 }
 
 }  // namespace

@@ -8,7 +8,9 @@
 #include <limits>
 #include <string>
 #include <thread>
+
 #include <utility>
+#include "core/kept_memory.h"
 
 #include "regard/core/error.h"
 
@@ -80,6 +82,19 @@ TEST(ThreadScratch, CanBeHadAgainAfterItWasReleased) {
   std::memset(again, 1, 1000);
   EXPECT_TRUE(is_aligned(again));
   release_thread_scratch();
+}
+
+TEST(ThreadScratch, IsReleasedWithWhatOthersKeepForTheThread) {
+  static thread_local int released = 0;
+  detail::release_with_scratch([]() noexcept { ++released; });
+  release_thread_scratch();
+  release_thread_scratch();
+  EXPECT_EQ(released, 2);
+  std::thread([] {
+    release_thread_scratch();
+    EXPECT_EQ(released, 0);
+  }).join();
+  EXPECT_EQ(released, 2);
 }
 
 TEST(ThreadScratch, IsAnotherInEachThread) {

@@ -29,6 +29,15 @@ TEST(Activation, DoesNotTakeMemoryOfAnotherSize) {
   EXPECT_NE(small.rows().data(), memory);
 }
 
+TEST(Activation, LeavesNothingThatReleasingTheScratchDoesNotGiveBack) {
+  { const Activation large(4, 100, 300); }
+  EXPECT_GE(ReusedBuffer::kept(), 4u * 100 * 300 * sizeof(float));
+  release_thread_scratch();
+  EXPECT_EQ(ReusedBuffer::kept(), 0u);
+  { const Activation again(4, 100, 300); }
+  EXPECT_GE(ReusedBuffer::kept(), 4u * 100 * 300 * sizeof(float));
+}
+
 TEST(Activation, MayBeGoneOnAnotherThread) {
   std::optional<Activation> made(std::in_place, 1, 50, 50);
   std::thread([&] { made.reset(); }).join();

@@ -46,7 +46,7 @@ enum class Scratch { kTask, kCall };
 // nothing. A second call on the same thread may move and overwrite it.
 std::byte* thread_scratch(std::size_t bytes, Scratch scratch = Scratch::kTask);
 
-// Gives the calling thread's scratch back to the system.
+// Gives back all memory that the calling thread keeps for its next calls.
 void release_thread_scratch() noexcept;
 
 }  // namespace regard

@@ -48,8 +48,9 @@ std::vector<std::vector<std::int64_t>> make_batches(
   std::vector<std::vector<std::int64_t>> batches;
   for (auto begin = order.begin(); begin != order.end();) {
     auto end = begin;
+    // Divided, not multiplied: the product of both need not fit in 63 bits.
     for (std::int64_t tokens = 0;
-         end != order.end() && tokens < options.tokens * options.pool; ++end) {
+         end != order.end() && tokens / options.pool < options.tokens; ++end) {
       tokens += length(*end);
     }
     std::stable_sort(begin, end, [&length](std::int64_t a, std::int64_t b) {

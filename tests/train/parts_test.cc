@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
 #include <set>
 #include <vector>
@@ -125,6 +126,14 @@ TEST(Batches, GiveAnOverlongExampleABatchOfItsOwn) {
   const auto batches = make_batches(lengths, {.tokens = 10}, 0);
   EXPECT_EQ(batches.size(), 2u);
   EXPECT_THAT(batches, ::testing::Contains(std::vector<std::int64_t>{1}));
+}
+
+TEST(Batches, AreOneWhereTheBudgetHasNoEnd) {
+  const auto batches =
+      make_batches(some_lengths(30),
+                   {.tokens = std::numeric_limits<std::int64_t>::max()}, 0);
+  ASSERT_EQ(batches.size(), 1u);
+  EXPECT_EQ(batches[0].size(), 30u);
 }
 
 TEST(Batches, RefuseABudgetOfNothing) {

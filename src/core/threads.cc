@@ -9,7 +9,6 @@
 #include <condition_variable>
 #include <exception>
 #include <mutex>
-#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -202,12 +201,12 @@ class Crew {
     }
   }
 
-  // False where the system gives no more threads: the caller works on with
-  // those there are, and the result is the same.
-  bool start_worker() {
+  // False where the system gives no more threads, or no memory for one: the
+  // caller works on with those there are, and the result is the same.
+  bool start_worker() noexcept {
     try {
       workers_.emplace_back([this] { seek_work(); });
-    } catch (const std::system_error&) {
+    } catch (...) {
       return false;
     }
     return true;

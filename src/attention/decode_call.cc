@@ -2,22 +2,15 @@
 #include "attention/decode_call.h"
 
 #include <algorithm>
-#include <cmath>
 #include <variant>
 
+#include "attention/checks.h"
 #include "mask/parts.h"
 
 namespace regard::detail {
 namespace {
 
 constexpr const char* kWhere = "attention_decode";
-
-void check_per_head(std::span<const float> values, std::int64_t heads,
-                    const char* name) {
-  require(values.empty() || static_cast<std::int64_t>(values.size()) == heads,
-          kWhere, name, " must hold one value a head; heads is ", heads,
-          ", values are ", values.size());
-}
 
 }  // namespace
 
@@ -59,11 +52,7 @@ void DecodeCall::check_shapes() const {
           kWhere, "out must be [sequences, heads, q_len, d_v] = [", entries,
           ", ", heads, ", ", q_len, ", ", o.d_v, "]; it is ",
           ShapeText{out.shape()});
-  for (int dim = 0; dim < 3 && out.size() > 0; ++dim) {
-    require(out.stride(dim) != 0 || out.extent(dim) <= 1, kWhere,
-            "the rows of out must not overlap; its strides are ",
-            ShapeText{out.strides()});
-  }
+  check_rows_apart(out, kWhere, "out");
 }
 
 void DecodeCall::check_options() {
@@ -83,20 +72,8 @@ void DecodeCall::check_options() {
             "mask keep, drop and documents cannot be used; hide pairs by -inf "
             "in bias");
   }
-  scale = o.score == Score::kCosine
-              ? 1.0f
-              : static_cast<float>(1.0 /
-                                   std::sqrt(static_cast<double>(q.extent(3))));
-  if (o.scale) {
-    scale = *o.scale;
-    require(std::isfinite(scale), kWhere, "scale must be finite; it is ",
-            scale);
-  }
-  check_per_head(o.head_scales, heads, "head_scales");
-  check_per_head(o.alibi_slopes, heads, "alibi_slopes");
-  check_per_head(o.sinks, heads, "sinks");
-  require(o.softcap >= 0 && std::isfinite(o.softcap), kWhere,
-          "softcap must be finite and not negative; it is ", o.softcap);
+  scale = checked_scale(o, q.extent(3), kWhere);
+  check_score_options(o, heads, kWhere);
   if (!o.bias.is_null()) {
     std::int64_t longest = 0;
     for (std::int64_t i = 0; i < entries; ++i) {
@@ -121,6 +98,7 @@ void DecodeCall::check_options() {
         l.extent(0) == entries && l.extent(1) == heads && l.extent(2) == q_len,
         kWhere, "log_sum_exp must be [sequences, heads, q_len]; it is ",
         ShapeText{l.shape()}, ", q is ", ShapeText{q.shape()});
+    check_rows_apart(l, kWhere, "log_sum_exp");
   }
 }
 

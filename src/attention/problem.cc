@@ -5,19 +5,13 @@
 #include <cmath>
 #include <limits>
 
+#include "attention/checks.h"
+
 namespace regard::detail {
 namespace {
 
 // Positions must fit the random generator's 32-bit counters.
 constexpr std::int64_t kMaxLength = std::int64_t{1} << 31;
-
-template <typename Real>
-void check_per_head(std::span<const Real> values, std::int64_t heads,
-                    const char* where, const char* name) {
-  require(values.empty() || static_cast<std::int64_t>(values.size()) == heads,
-          where, name, " must hold one value a head; heads is ", heads,
-          ", values are ", values.size());
-}
 
 void check_offsets(std::span<const std::int64_t> offsets, std::int64_t total,
                    const char* where, const char* name) {
@@ -32,7 +26,7 @@ void check_offsets(std::span<const std::int64_t> offsets, std::int64_t total,
           " must never fall");
 }
 
-std::int64_t longest(std::span<const std::int64_t> offsets) {
+std::int64_t longest_of(std::span<const std::int64_t> offsets) {
   std::int64_t length = 0;
   for (std::size_t i = 1; i < offsets.size(); ++i) {
     length = std::max(length, offsets[i] - offsets[i - 1]);
@@ -52,10 +46,30 @@ Problem<T>::Problem(TensorView<const T, 4> q_view,
       v(v_view),
       options(call_options),
       where(caller),
+      entries(q_view.extent(0)),
       heads(q_view.extent(1)),
       kv_heads(k_view.extent(1)),
       d_k(q_view.extent(3)),
       d_v(v_view.extent(3)) {
+  check_shapes();
+  group = kv_heads == 0 ? 0 : heads / kv_heads;
+  const Longest longest = check_sequences();
+  scale = checked_scale(options, d_k, where);
+  check_score_options(options, heads, where);
+  require(options.dropout.rate >= 0 && options.dropout.rate < 1, where,
+          "the dropout rate must be in [0, 1); it is ", options.dropout.rate);
+  check_bias(longest);
+  if (!options.log_sum_exp.is_null()) {
+    const auto& l = options.log_sum_exp;
+    require(l.extent(0) == q.extent(0) && l.extent(1) == heads &&
+                l.extent(2) == q.extent(2),
+            where, "log_sum_exp must be [batch, heads, q_len]; it is ",
+            ShapeText{l.shape()}, ", q is ", ShapeText{q.shape()});
+  }
+}
+
+template <typename T>
+void Problem<T>::check_shapes() const {
   const bool has_values =
       !(v.data() == nullptr &&
         v.shape() == typename TensorView<const T, 4>::Extents{});
@@ -82,64 +96,40 @@ Problem<T>::Problem(TensorView<const T, 4> q_view,
   require(d_k > 0 || rows == 0 || k.extent(2) == 0, where,
           "d_k must be positive where there are keys to score; q is ",
           ShapeText{q.shape()});
-  group = kv_heads == 0 ? 0 : heads / kv_heads;
+}
 
-  const auto& o = options;
-  packed = !o.sequences.q_offsets.empty() || !o.sequences.kv_offsets.empty();
-  std::int64_t max_q = q.extent(2), max_kv = k.extent(2);
-  entries = q.extent(0);
-  if (packed) {
-    require(q.extent(0) == 1, where,
-            "packed sequences need a batch of 1; q is ", ShapeText{q.shape()});
-    check_offsets(o.sequences.q_offsets, q.extent(2), where,
-                  "sequences.q_offsets");
-    check_offsets(o.sequences.kv_offsets, k.extent(2), where,
-                  "sequences.kv_offsets");
-    require(o.sequences.q_offsets.size() == o.sequences.kv_offsets.size(),
-            where, "q_offsets and kv_offsets must be equally long; they have ",
-            o.sequences.q_offsets.size(), " and ",
-            o.sequences.kv_offsets.size());
-    entries = static_cast<std::int64_t>(o.sequences.q_offsets.size()) - 1;
-    max_q = longest(o.sequences.q_offsets);
-    max_kv = longest(o.sequences.kv_offsets);
-  }
+// Whether the call is packed, and then the sequences' offsets.
+template <typename T>
+typename Problem<T>::Longest Problem<T>::check_sequences() {
+  const Sequences& s = options.sequences;
+  packed = !s.q_offsets.empty() || !s.kv_offsets.empty();
+  if (!packed) return {q.extent(2), k.extent(2)};
+  require(q.extent(0) == 1, where, "packed sequences need a batch of 1; q is ",
+          ShapeText{q.shape()});
+  check_offsets(s.q_offsets, q.extent(2), where, "sequences.q_offsets");
+  check_offsets(s.kv_offsets, k.extent(2), where, "sequences.kv_offsets");
+  require(s.q_offsets.size() == s.kv_offsets.size(), where,
+          "q_offsets and kv_offsets must be equally long; they have ",
+          s.q_offsets.size(), " and ", s.kv_offsets.size());
+  entries = static_cast<std::int64_t>(s.q_offsets.size()) - 1;
+  return {longest_of(s.q_offsets), longest_of(s.kv_offsets)};
+}
 
-  if (o.scale) {
-    scale = *o.scale;
-    require(std::isfinite(scale), where, "scale must be finite; it is ", scale);
-  } else {
-    scale = o.score == Score::kCosine || d_k == 0
-                ? Real{1}
-                : static_cast<Real>(1.0 / std::sqrt(static_cast<double>(d_k)));
-  }
-  check_per_head(o.head_scales, heads, where, "head_scales");
-  check_per_head(o.alibi_slopes, heads, where, "alibi_slopes");
-  check_per_head(o.sinks, heads, where, "sinks");
-  require(o.softcap >= 0 && std::isfinite(o.softcap), where,
-          "softcap must be finite and not negative; it is ", o.softcap);
-  require(o.dropout.rate >= 0 && o.dropout.rate < 1, where,
-          "the dropout rate must be in [0, 1); it is ", o.dropout.rate);
-  if (!o.bias.is_null()) {
-    const auto fits = [this](std::int64_t extent, std::int64_t wanted) {
-      return extent == 1 || (packed ? extent >= wanted : extent == wanted);
-    };
-    const auto& b = o.bias;
-    require((b.extent(0) == 1 || b.extent(0) == entries) &&
-                (b.extent(1) == 1 || b.extent(1) == heads) &&
-                fits(b.extent(2), max_q) && fits(b.extent(3), max_kv),
-            where,
-            "each extent of bias must be 1 or that of [batch, heads, q_len, "
-            "kv_len]; bias is ",
-            ShapeText{b.shape()}, ", they are [", entries, ", ", heads, ", ",
-            max_q, ", ", max_kv, "]");
-  }
-  if (!o.log_sum_exp.is_null()) {
-    const auto& l = o.log_sum_exp;
-    require(l.extent(0) == q.extent(0) && l.extent(1) == heads &&
-                l.extent(2) == q.extent(2),
-            where, "log_sum_exp must be [batch, heads, q_len]; it is ",
-            ShapeText{l.shape()}, ", q is ", ShapeText{q.shape()});
-  }
+template <typename T>
+void Problem<T>::check_bias(const Longest& longest) const {
+  const auto& b = options.bias;
+  if (b.is_null()) return;
+  const auto fits = [this](std::int64_t extent, std::int64_t wanted) {
+    return extent == 1 || (packed ? extent >= wanted : extent == wanted);
+  };
+  require((b.extent(0) == 1 || b.extent(0) == entries) &&
+              (b.extent(1) == 1 || b.extent(1) == heads) &&
+              fits(b.extent(2), longest.q) && fits(b.extent(3), longest.kv),
+          where,
+          "each extent of bias must be 1 or that of [batch, heads, q_len, "
+          "kv_len]; bias is ",
+          ShapeText{b.shape()}, ", they are [", entries, ", ", heads, ", ",
+          longest.q, ", ", longest.kv, "]");
 }
 
 template <typename T>
@@ -149,11 +139,8 @@ void Problem<T>::check_out(const TensorView<T, 4>& out) const {
           where, "out must be [batch, heads, q_len, d_v]; out is ",
           ShapeText{out.shape()}, ", q is ", ShapeText{q.shape()}, ", v is ",
           ShapeText{v.shape()});
-  for (int dim = 0; dim < 3 && out.size() > 0; ++dim) {
-    require(out.stride(dim) != 0 || out.extent(dim) <= 1, where,
-            "the rows of out must not overlap; its strides are ",
-            ShapeText{out.strides()});
-  }
+  check_rows_apart(out, where, "out");
+  check_rows_apart(options.log_sum_exp, where, "log_sum_exp");
 }
 
 template <typename T>

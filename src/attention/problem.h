@@ -41,10 +41,11 @@ struct Problem {
   bool packed = false;
   Real scale = 0;
 
-  // Checks everything but out.
+  // Checks everything but what is written.
   Problem(TensorView<const T, 4> q, TensorView<const T, 4> k,
           TensorView<const T, 4> v, const OptionsOf<T>& options,
           const char* where);
+  // Checks that, too: out, and options.log_sum_exp.
   void check_out(const TensorView<T, 4>& out) const;
 
   Entry entry(std::int64_t index) const;
@@ -69,6 +70,15 @@ struct Problem {
   std::int64_t bias_key_stride() const {
     return options.bias.extent(3) == 1 ? 0 : 1;
   }
+
+ private:
+  // The longest lengths of an entry.
+  struct Longest {
+    std::int64_t q, kv;
+  };
+  void check_shapes() const;
+  Longest check_sequences();
+  void check_bias(const Longest& longest) const;
 };
 
 // How many threads a call is worth that does so many operations a pair.

@@ -119,6 +119,21 @@ TYPED_TEST(Refusals, AnOutputWhoseRowsOverlap) {
                  "attention_forward: the rows of out must not overlap; its "
                  "strides are [72, 0, 6, 1]");
   }
+  std::vector<Real> sums(kRoom, Real{42});
+  BasicAttentionOptions<Real> options;
+  options.log_sum_exp = {sums.data(), {2, 4, 3}, {0, 3, 1}};
+  try {
+    attention_forward(TensorView<const Real, 4>(in.data(), {2, 4, 3, 8}),
+                      TensorView<const Real, 4>(in.data(), {2, 2, 5, 8}),
+                      TensorView<const Real, 4>(in.data(), {2, 2, 5, 6}),
+                      TensorView<Real, 4>(out.data(), {2, 4, 3, 6}), options);
+    FAIL() << "not refused";
+  } catch (const InvalidArgument& error) {
+    EXPECT_STREQ(error.what(),
+                 "attention_forward: the rows of log_sum_exp must not overlap; "
+                 "its strides are [0, 3, 1]");
+  }
+  EXPECT_EQ(out[0], Real{42});
 }
 
 TYPED_TEST(Refusals, AScaleThatIsNotFinite) {

@@ -44,8 +44,9 @@ export class App {
   readonly state: State;
   private readonly listeners: Listener[] = [];
   private readonly cache = new BlockCache(BLOCK_BYTES);
-  private readonly coming = new Set<string>();
-  private readonly failed = new Set<string>(); // not asked for again until someone wishes it
+  // Blocks of this trace: a new one has sets of its own, whatever is still on its way.
+  private coming = new Set<string>();
+  private failed = new Set<string>(); // not asked for again until someone wishes it
   private labels = new Map<number, string[]>();
   private asking = 0;
   private readonly media = window.matchMedia('(prefers-color-scheme: dark)');
@@ -89,7 +90,8 @@ export class App {
     if (changed.has('theme')) this.colors = null;
     if (changed.has('trace')) {
       this.cache.clear();
-      this.failed.clear();
+      this.coming = new Set();
+      this.failed = new Set();
       this.labels = new Map();
     }
     for (const listener of this.listeners) listener(changed);
@@ -168,17 +170,18 @@ export class App {
   }
 
   private async fetchBlock(trace: Trace, section: number, layer: Layer, head: number, name: string): Promise<void> {
-    this.coming.add(name);
+    const { coming, failed } = this;
+    coming.add(name);
     try {
       const block = await this.source.block(trace, section, layer, head);
       if (this.state.trace !== trace) return;
       this.cache.put(name, block);
       this.set({ blocks: this.state.blocks + 1 });
     } catch (error) {
-      this.failed.add(name);
+      failed.add(name);
       if (this.state.trace === trace) this.set({ error: asSourceError(error) });
     } finally {
-      this.coming.delete(name);
+      coming.delete(name);
     }
   }
 

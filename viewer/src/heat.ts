@@ -191,14 +191,16 @@ export function paintHeat(
   ratio: number,
 ): void {
   const { left, top, cell, plotWidth, plotHeight } = layout;
+  const plot = { x: left, y: top, width: plotWidth, height: plotHeight };
   paintLabels(pen, heat, layout, theme);
   if (cell >= 6 && (plotWidth / cell) * (plotHeight / cell) <= MOST_SEPARATE_CELLS) {
     paintCells(pen, heat, layout);
   } else if (cell * ratio < 1) {
     const pooled = pooledImage(heat, layout, ratio);
-    pen.image(pooled, 0, 0, pooled.width, pooled.height, left, top, plotWidth, plotHeight);
+    pen.image(pooled, { x: 0, y: 0, width: pooled.width, height: pooled.height }, plot);
   } else {
-    pen.image(image(), layout.x0, layout.y0, plotWidth / cell, plotHeight / cell, left, top, plotWidth, plotHeight);
+    const shown = { x: layout.x0, y: layout.y0, width: plotWidth / cell, height: plotHeight / cell };
+    pen.image(image(), shown, plot);
   }
 }
 

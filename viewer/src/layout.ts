@@ -111,11 +111,10 @@ export function layoutLines(
 ): LinesLayout {
   const longest = Math.max(rows, columns);
   const row = longest <= 24 ? 30 : longest <= 60 ? 25 : 22;
-  const room = width * 0.36;
+  const [left, right] = [queryLabel, keyLabel].map((label) => Math.min(label + 24, width * 0.36));
   // Tokens and lines stay together on a wide page.
-  const between = Math.min(width - Math.min(queryLabel + 24, room) - Math.min(keyLabel + 24, room), 520);
-  const used = between + Math.min(queryLabel + 24, room) + Math.min(keyLabel + 24, room);
-  const leftX = Math.max(0, (width - used) / 2) + Math.min(queryLabel + 24, room);
+  const between = Math.min(width - left - right, 520);
+  const leftX = Math.max(0, (width - left - between - right) / 2) + left;
   return {
     leftX,
     rightX: leftX + between,

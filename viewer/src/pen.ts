@@ -13,63 +13,74 @@ export interface TextStyle {
   opacity?: number;
 }
 
+export interface Box {
+  x: number;
+  y: number;
+  width: number;
+  height: number;
+}
+
 export interface Pen {
-  rect(x: number, y: number, w: number, height: number, fill: string, opacity?: number, radius?: number): void;
+  rect(x: number, y: number, width: number, height: number, fill: string, opacity?: number, radius?: number): void;
   line(x1: number, y1: number, x2: number, y2: number, stroke: string, width: number, opacity?: number): void;
   curve(x1: number, y1: number, x2: number, y2: number, stroke: string, width: number, opacity: number): void;
   // The text's middle stands on y.
   text(x: number, y: number, text: string, style: TextStyle): void;
-  image(
-    image: HTMLCanvasElement,
-    sx: number,
-    sy: number,
-    sw: number,
-    sh: number,
-    x: number,
-    y: number,
-    w: number,
-    height: number,
-  ): void;
+  // The part `from` of an image, drawn into `to`.
+  image(image: HTMLCanvasElement, from: Box, to: Box): void;
 }
+
+// Something that can be painted, and the room it takes.
+export interface Picture {
+  width: number;
+  height: number;
+  paint: (pen: Pen) => void;
+}
+
+// How far a curve leaves its ends level before it bends.
+const bendOf = (x1: number, x2: number): number => (x2 - x1) * 0.45;
 
 export class CanvasPen implements Pen {
   constructor(readonly context: CanvasRenderingContext2D) {}
 
-  rect(x: number, y: number, w: number, height: number, fill: string, opacity = 1, radius = 0): void {
+  rect(x: number, y: number, width: number, height: number, fill: string, opacity = 1, radius = 0): void {
     const c = this.context;
     c.globalAlpha = opacity;
     c.fillStyle = fill;
     if (radius > 0) {
       c.beginPath();
-      c.roundRect(x, y, w, height, radius);
+      c.roundRect(x, y, width, height, radius);
       c.fill();
     } else {
-      c.fillRect(x, y, w, height);
+      c.fillRect(x, y, width, height);
     }
     c.globalAlpha = 1;
   }
 
   line(x1: number, y1: number, x2: number, y2: number, stroke: string, width: number, opacity = 1): void {
-    const c = this.context;
-    c.globalAlpha = opacity;
-    c.strokeStyle = stroke;
-    c.lineWidth = width;
-    c.beginPath();
-    c.moveTo(x1, y1);
-    c.lineTo(x2, y2);
-    c.stroke();
-    c.globalAlpha = 1;
+    this.path(x1, y1, stroke, width, opacity, (c) => c.lineTo(x2, y2));
   }
 
   curve(x1: number, y1: number, x2: number, y2: number, stroke: string, width: number, opacity: number): void {
+    const bend = bendOf(x1, x2);
+    this.path(x1, y1, stroke, width, opacity, (c) => c.bezierCurveTo(x1 + bend, y1, x2 - bend, y2, x2, y2));
+  }
+
+  private path(
+    x: number,
+    y: number,
+    stroke: string,
+    width: number,
+    opacity: number,
+    draw: (context: CanvasRenderingContext2D) => void,
+  ): void {
     const c = this.context;
-    const bend = (x2 - x1) * 0.45;
     c.globalAlpha = opacity;
     c.strokeStyle = stroke;
     c.lineWidth = width;
     c.beginPath();
-    c.moveTo(x1, y1);
-    c.bezierCurveTo(x1 + bend, y1, x2 - bend, y2, x2, y2);
+    c.moveTo(x, y);
+    draw(c);
     c.stroke();
     c.globalAlpha = 1;
   }
@@ -88,19 +99,9 @@ export class CanvasPen implements Pen {
     c.restore();
   }
 
-  image(
-    image: HTMLCanvasElement,
-    sx: number,
-    sy: number,
-    sw: number,
-    sh: number,
-    x: number,
-    y: number,
-    w: number,
-    height: number,
-  ): void {
+  image(image: HTMLCanvasElement, from: Box, to: Box): void {
     this.context.imageSmoothingEnabled = false;
-    this.context.drawImage(image, sx, sy, sw, sh, x, y, w, height);
+    this.context.drawImage(image, from.x, from.y, from.width, from.height, to.x, to.y, to.width, to.height);
   }
 }
 
@@ -115,10 +116,10 @@ export class SvgPen implements Pen {
     private readonly height: number,
   ) {}
 
-  rect(x: number, y: number, w: number, height: number, fill: string, opacity = 1, radius = 0): void {
+  rect(x: number, y: number, width: number, height: number, fill: string, opacity = 1, radius = 0): void {
     const more = (opacity < 1 ? ` fill-opacity="${n(opacity)}"` : '') + (radius > 0 ? ` rx="${n(radius)}"` : '');
     this.parts.push(
-      `<rect x="${n(x)}" y="${n(y)}" width="${n(w)}" height="${n(height)}" fill="${escape(fill)}"${more}/>`,
+      `<rect x="${n(x)}" y="${n(y)}" width="${n(width)}" height="${n(height)}" fill="${escape(fill)}"${more}/>`,
     );
   }
 
@@ -127,7 +128,7 @@ export class SvgPen implements Pen {
   }
 
   curve(x1: number, y1: number, x2: number, y2: number, stroke: string, width: number, opacity: number): void {
-    const bend = (x2 - x1) * 0.45;
+    const bend = bendOf(x1, x2);
     this.path(
       `M${n(x1)} ${n(y1)}C${n(x1 + bend)} ${n(y1)} ${n(x2 - bend)} ${n(y2)} ${n(x2)} ${n(y2)}`,
       stroke,
@@ -152,23 +153,14 @@ export class SvgPen implements Pen {
     );
   }
 
-  image(
-    image: HTMLCanvasElement,
-    sx: number,
-    sy: number,
-    sw: number,
-    sh: number,
-    x: number,
-    y: number,
-    w: number,
-    height: number,
-  ): void {
+  image(image: HTMLCanvasElement, from: Box, to: Box): void {
     const cut = document.createElement('canvas');
-    cut.width = Math.max(1, Math.round(sw));
-    cut.height = Math.max(1, Math.round(sh));
-    cut.getContext('2d')!.drawImage(image, sx, sy, sw, sh, 0, 0, cut.width, cut.height);
+    cut.width = Math.max(1, Math.round(from.width));
+    cut.height = Math.max(1, Math.round(from.height));
+    const all = { x: 0, y: 0, width: cut.width, height: cut.height };
+    new CanvasPen(cut.getContext('2d')!).image(image, from, all);
     this.parts.push(
-      `<image x="${n(x)}" y="${n(y)}" width="${n(w)}" height="${n(height)}" preserveAspectRatio="none" style="image-rendering:pixelated" href="${cut.toDataURL()}"/>`,
+      `<image x="${n(to.x)}" y="${n(to.y)}" width="${n(to.width)}" height="${n(to.height)}" preserveAspectRatio="none" style="image-rendering:pixelated" href="${cut.toDataURL()}"/>`,
     );
   }
 

@@ -16,17 +16,6 @@ export interface Place {
   step: number; // from 1; 0 means all
 }
 
-export const START: Place = {
-  text: '',
-  direction: '',
-  section: 0,
-  layer: 0,
-  head: 0,
-  heads: [],
-  view: 'grid',
-  step: 0,
-};
-
 export function writePlace(place: Place): string {
   const parts: [string, string][] = [];
   if (place.text !== '') parts.push(['text', place.text]);

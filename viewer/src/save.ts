@@ -1,18 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Pictures and numbers as files.
 import type { App } from './app';
-import { CanvasPen, SvgPen, type Pen } from './pen';
+import { CanvasPen, SvgPen, type Pen, type Picture } from './pen';
 import { keysOf, queriesOf, weightOf, type Block } from './trace';
 
 const MARGIN = 28;
 const TITLE = 30;
 const LARGEST_SIDE = 16000; // what browsers give a canvas
-
-export interface Picture {
-  width: number;
-  height: number;
-  paint: (pen: Pen) => void;
-}
 
 // Moves what is drawn, so that a title fits above it.
 function framed(pen: Pen): Pen {
@@ -23,36 +17,43 @@ function framed(pen: Pen): Pen {
     line: (x1, y1, x2, y2, ...rest) => pen.line(x1 + x0, y1 + y0, x2 + x0, y2 + y0, ...rest),
     curve: (x1, y1, x2, y2, ...rest) => pen.curve(x1 + x0, y1 + y0, x2 + x0, y2 + y0, ...rest),
     text: (x, y, ...rest) => pen.text(x + x0, y + y0, ...rest),
-    image: (image, sx, sy, sw, sh, x, y, w, height) => pen.image(image, sx, sy, sw, sh, x + x0, y + y0, w, height),
+    image: (image, from, to) => pen.image(image, from, { ...to, x: to.x + x0, y: to.y + y0 }),
   };
 }
 
-function paintAll(app: App, pen: Pen, picture: Picture, width: number, height: number): void {
+// The picture under a title, on paper.
+function titled(app: App, picture: Picture): Picture {
   const { theme } = app;
-  pen.rect(0, 0, width, height, theme.paper);
+  const width = picture.width + 2 * MARGIN;
+  const height = picture.height + 2 * MARGIN + TITLE;
   const title = app.state.view === 'grid' ? app.state.trace!.model.name : app.placeName();
-  pen.text(MARGIN, MARGIN + 4, title, { fill: theme.soft, size: 14, bold: true });
-  picture.paint(framed(pen));
+  return {
+    width,
+    height,
+    paint: (pen) => {
+      pen.rect(0, 0, width, height, theme.paper);
+      pen.text(MARGIN, MARGIN + 4, title, { fill: theme.soft, size: 14, bold: true });
+      picture.paint(framed(pen));
+    },
+  };
 }
 
 export function toSvg(app: App, picture: Picture): string {
-  const width = picture.width + 2 * MARGIN;
-  const height = picture.height + 2 * MARGIN + TITLE;
+  const { width, height, paint } = titled(app, picture);
   const pen = new SvgPen(width, height);
-  paintAll(app, pen, picture, width, height);
+  paint(pen);
   return pen.toString();
 }
 
 export function toPng(app: App, picture: Picture): Promise<Blob | null> {
-  const width = picture.width + 2 * MARGIN;
-  const height = picture.height + 2 * MARGIN + TITLE;
+  const { width, height, paint } = titled(app, picture);
   const scale = Math.min(2, LARGEST_SIDE / width, LARGEST_SIDE / height);
   const canvas = document.createElement('canvas');
   canvas.width = Math.round(width * scale);
   canvas.height = Math.round(height * scale);
   const context = canvas.getContext('2d')!;
   context.scale(scale, scale);
-  paintAll(app, new CanvasPen(context), picture, width, height);
+  paint(new CanvasPen(context));
   return new Promise((resolve) => canvas.toBlob(resolve, 'image/png'));
 }
 

@@ -171,13 +171,8 @@ export function isStepped(trace: Trace, axis: number): boolean {
   return trace.steps > 0 && name !== 'source' && tokens.length === trace.steps;
 }
 
-// How many queries and keys the chosen step shows. Step 0 means all.
+// How many queries the chosen step shows. Step 0 means all.
 export function shownRows(trace: Trace, section: Section, step: number): number {
   const rows = queriesOf(trace, section).length;
   return step > 0 && isStepped(trace, section.queries) ? Math.min(step, rows) : rows;
-}
-
-// With a causal mask the last query is aligned with the last key.
-export function isVisible(section: Section, q: number, k: number, rows: number, columns: number): boolean {
-  return !section.causal || k <= q + columns - rows;
 }

@@ -5,9 +5,9 @@ import { colorTable } from '../color';
 import { h } from '../dom';
 import { largest, visibleKeys } from '../heat';
 import { isKey } from '../i18n';
-import type { Pen } from '../pen';
+import type { Picture } from '../pen';
 import { rank } from '../statistics';
-import { isStepped, keysOf, queriesOf, type Section } from '../trace';
+import { keysOf, queriesOf, shownRows, type Section } from '../trace';
 import type { View } from './view';
 
 interface Thumbnail {
@@ -122,7 +122,7 @@ export class GridView implements View {
       const table = colorTable(256, palette, dark, curve, largest(data) / 255);
       const rows = queriesOf(trace, section).length;
       const columns = keysOf(trace, section).length;
-      const shown = step > 0 && isStepped(trace, section.queries) ? step : rows;
+      const shown = shownRows(trace, section, step);
       const pixels = new Uint32Array(r * c);
       const image = new ImageData(new Uint8ClampedArray(pixels.buffer), c, r);
       for (const one of this.thumbnails) {
@@ -164,7 +164,7 @@ export class GridView implements View {
     this.thumbnails.find((one) => one.button.classList.contains('chosen'))?.button.focus();
   }
 
-  picture(): { width: number; height: number; paint: (pen: Pen) => void } | null {
+  picture(): Picture | null {
     const { trace } = this.app.state;
     if (!trace) return null;
     const { theme } = this.app;
@@ -192,14 +192,8 @@ export class GridView implements View {
               if (one.section !== index || one.layer !== layer) continue;
               pen.image(
                 one.canvas,
-                0,
-                0,
-                one.canvas.width,
-                one.canvas.height,
-                24 + one.head * (side + GAP),
-                y,
-                side,
-                side,
+                { x: 0, y: 0, width: one.canvas.width, height: one.canvas.height },
+                { x: 24 + one.head * (side + GAP), y, width: side, height: side },
               );
             }
             y += side + GAP;

@@ -5,7 +5,7 @@ import { colorTable } from '../color';
 import { fitCanvas, h } from '../dom';
 import { heatImage, largest, paintFocus, paintHeat, type Heat } from '../heat';
 import { cellAt, layoutHeat, zoomAt, type HeatLayout, type Zoom } from '../layout';
-import { CanvasPen, SANS, type Pen } from '../pen';
+import { CanvasPen, SANS, type Picture } from '../pen';
 import type { Block } from '../trace';
 import { measure, widest, type View } from './view';
 
@@ -250,7 +250,7 @@ export class HeadView implements View {
     app.set({ focus: { q, k }, pinned: true });
   }
 
-  picture(): { width: number; height: number; paint: (pen: Pen) => void } | null {
+  picture(): Picture | null {
     const { app, heat } = this;
     if (!heat || !app.block(app.state.layer, app.state.head)) return null;
     const { rows, columns } = heat.block;

@@ -6,7 +6,7 @@ import { choose, fitCanvas, h } from '../dom';
 import { largest } from '../heat';
 import { layoutLines, type LinesLayout } from '../layout';
 import { linesOfKey, linesOfQuery, paintLines, strongestLines, type Line, type LinesPicture } from '../lines';
-import { CanvasPen, SANS, type Pen } from '../pen';
+import { CanvasPen, SANS, type Picture } from '../pen';
 import type { Block } from '../trace';
 import { widest, type View } from './view';
 
@@ -227,7 +227,7 @@ export class LinesView implements View {
     app.set({ focus: { q, k: null }, pinned: true });
   }
 
-  picture(): { width: number; height: number; paint: (pen: Pen) => void } | null {
+  picture(): Picture | null {
     const picture = this.compose(this.app.state.pinned ? this.focus() : null);
     if (picture.heads.length < this.heads.length) return null;
     const width = 760;

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 import type { Changed } from '../app';
-import type { Pen } from '../pen';
+import type { Picture } from '../pen';
 
 export interface View {
   readonly element: HTMLElement;
   // Called while the view is on the page.
   update(changed: Changed): void;
   // The whole picture for a file; null while its numbers are on their way.
-  picture(): { width: number; height: number; paint: (pen: Pen) => void } | null;
+  picture(): Picture | null;
 }
 
 // Widths of texts in the page's font.

@@ -4,10 +4,21 @@ import { colorTable, headColor, luminance, paletteColor, PALETTES, position, wei
 import { directionFor } from '../../src/direction';
 import { fill, languageOf, STRINGS } from '../../src/i18n';
 import { cellAt, layoutHeat, layoutLines, zoomAt } from '../../src/layout';
-import { fitPlace, readPlace, START, writePlace } from '../../src/permalink';
+import { fitPlace, readPlace, writePlace, type Place } from '../../src/permalink';
 import { QUESTIONS, questionsFor, rank } from '../../src/statistics';
 import { labelStride, shorten, showTokens } from '../../src/tokens';
 import type { HeadStatistics, Section } from '../../src/trace';
+
+const START: Place = {
+  text: '',
+  direction: '',
+  section: 0,
+  layer: 0,
+  head: 0,
+  heads: [],
+  view: 'grid',
+  step: 0,
+};
 
 describe('the address', () => {
   const place = {

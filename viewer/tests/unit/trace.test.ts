@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 import { describe, expect, it } from 'vitest';
-import { decodeBase64, decodeBlock, isStepped, isVisible, parseTrace, shownRows, weightOf } from '../../src/trace';
+import { decodeBase64, decodeBlock, isStepped, parseTrace, shownRows, weightOf } from '../../src/trace';
 import { synthesize } from '../mock/synthetic';
 
 const bytes = (...values: number[]) => Uint8Array.from(values);
@@ -73,12 +73,4 @@ describe('steps', () => {
     expect(shownRows(trace, trace.sections[2], 2)).toBe(2);
     expect(shownRows(trace, trace.sections[2], 0)).toBe(3);
   });
-});
-
-it('a causal mask aligns the last query with the last key', () => {
-  const causal = { ...parseTrace(header()).sections[1] };
-  expect(isVisible(causal, 0, 0, 3, 3)).toBe(true);
-  expect(isVisible(causal, 0, 1, 3, 3)).toBe(false);
-  expect(isVisible(causal, 0, 2, 2, 4)).toBe(true);
-  expect(isVisible(causal, 0, 3, 2, 4)).toBe(false);
 });

@@ -5,9 +5,11 @@
 #include <array>
 #include <cstddef>
 #include <memory>
+#include <type_traits>
 #include <vector>
 
 #include "attention/chosen_rows.h"
+#include "attention/engine.h"
 #include "attention/entry_masks.h"
 #include "attention/problem.h"
 #include "attention/weights_parts.h"
@@ -75,10 +77,15 @@ class WeightsJob {
                           "entropy");
   }
 
-  void run(const Visitor* visit) {
+  bool asks_for_something() const {
+    return !request_.weights.is_null() || asks_for_parts();
+  }
+
+  // `out`: see WeightsSource; its rows are those of the weights.
+  void run(const Visitor* visit, const TensorView<T, 4>& out = {}) {
     if (p_.entries == 0 || p_.heads == 0) return;
     const EntryMasks<T> masks(p_);
-    source_ = std::make_unique<WeightsSource<T>>(p_, masks);
+    source_ = std::make_unique<WeightsSource<T>>(p_, masks, out);
     make_units();
     clear_received();
     lay_out_slots(visit != nullptr);
@@ -116,6 +123,10 @@ class WeightsJob {
     std::int64_t index, head, first, count;  // first: as rows_ numbers them
   };
 
+  bool asks_for_parts() const {
+    return !request_.top_keys.is_null() || !request_.top_weights.is_null() ||
+           !request_.received.is_null() || !request_.entropy.is_null();
+  }
   bool mean() const { return request_.heads == OverHeads::kMean; }
   const Unit& at(std::int64_t i) const {
     return units_[static_cast<std::size_t>(i)];
@@ -151,7 +162,7 @@ class WeightsJob {
   }
 
   // A slot holds what one unit of a wave needs: rows, unless they go straight
-  // to the caller; scratch for a mean; the sums of its rows.
+  // to the caller; the sums of its rows.
   void lay_out_slots(bool visited) {
     std::int64_t longest = 0;
     for (std::int64_t i = 0; i < (p_.packed ? p_.entries : 1); ++i) {
@@ -160,13 +171,9 @@ class WeightsJob {
     constexpr std::int64_t kLine = AlignedBuffer::kAlignment / sizeof(Real);
     pitch_ = (longest + kLine - 1) / kLine * kLine;
     const bool rows =
-        request_.weights.is_null() &&
-        (visited || !request_.top_keys.is_null() ||
-         !request_.top_weights.is_null() || !request_.received.is_null() ||
-         !request_.entropy.is_null());
+        request_.weights.is_null() && (visited || asks_for_parts());
     if (request_.weights.is_null() && !rows) units_.clear();
-    scratch_at_ = rows ? detail::kMaxWeightRows * pitch_ : 0;
-    received_at_ = scratch_at_ + (mean() ? detail::kMaxWeightRows * pitch_ : 0);
+    received_at_ = rows ? detail::kMaxWeightRows * pitch_ : 0;
     slot_size_ = received_at_ + (request_.received.is_null() ? 0 : pitch_);
   }
   std::int64_t slot_bytes() const {
@@ -185,18 +192,12 @@ class WeightsJob {
   void compute(const Unit& unit, Real* slot) const {
     const std::int64_t keys = keys_of(unit);
     const WeightRows<Real> rows = rows_of(unit, slot);
-    RowsOfHead wanted{unit.index,
-                      unit.head,
-                      {rows_.local_queries() + unit.first,
-                       static_cast<std::size_t>(unit.count)}};
+    const RowsOfHead wanted{unit.index,
+                            unit.head,
+                            {rows_.local_queries() + unit.first,
+                             static_cast<std::size_t>(unit.count)}};
     if (mean()) {
-      for (std::int64_t i = 0; i < unit.count; ++i) {
-        std::fill(rows[i], rows[i] + keys, Real{0});
-      }
-      const auto share = Real{1} / static_cast<Real>(p_.heads);
-      for (wanted.head = 0; wanted.head < p_.heads; ++wanted.head) {
-        source_->add(wanted, share, {slot + scratch_at_, pitch_}, rows);
-      }
+      source_->write_mean(wanted, rows);
     } else {
       source_->write(wanted, rows);
     }
@@ -295,12 +296,34 @@ class WeightsJob {
   std::unique_ptr<WeightsSource<T>> source_;
   std::vector<Unit> units_;
   // Of a slot, in elements.
-  std::int64_t pitch_ = 0, scratch_at_ = 0, received_at_ = 0, slot_size_ = 0;
+  std::int64_t pitch_ = 0, received_at_ = 0, slot_size_ = 0;
   std::byte* slots_ = nullptr;
   AlignedBuffer visited_;
   const Unit* sum_of_ = nullptr;  // what sums_ holds the keys of
   std::vector<double> sums_;
 };
+
+template <typename T>
+void forward_with_weights(TensorView<const T, 4> q, TensorView<const T, 4> k,
+                          TensorView<const T, 4> v, TensorView<T, 4> out,
+                          const BasicWeightsRequest<RealOf<T>>& request,
+                          const detail::OptionsOf<T>& options) {
+  const char* where = "attention_with_weights";
+  const Problem<T> problem(q, k, v, options, where);
+  problem.check_out(out);
+  require(
+      request.rows.empty(), where,
+      "rows must be empty, because out has a row for every query; rows has ",
+      request.rows.size());
+  WeightsJob<T> job(problem, request);
+  const bool in_one_pass = !std::is_same_v<T, double> &&
+                           detail::engine_available() &&
+                           options.compute == Compute::kFloat32 &&
+                           problem.k.extent(2) > 0 && job.asks_for_something();
+  if (in_one_pass) return job.run(nullptr, out);
+  attention_forward(q, k, v, out, options);
+  job.run(nullptr);
+}
 
 template <typename T>
 void all_weights(TensorView<const T, 4> q, TensorView<const T, 4> k,
@@ -344,6 +367,15 @@ void stream_attention_weights(TensorView<const float, 4> q,
       .run(&visit);
 }
 
+void attention_with_weights(TensorView<const float, 4> q,
+                            TensorView<const float, 4> k,
+                            TensorView<const float, 4> v,
+                            TensorView<float, 4> out,
+                            const WeightsRequest& request,
+                            const AttentionOptions& options) {
+  forward_with_weights<float>(q, k, v, out, request, options);
+}
+
 void attention_weights(TensorView<const BFloat16, 4> q,
                        TensorView<const BFloat16, 4> k,
                        TensorView<float, 4> weights,
@@ -366,6 +398,15 @@ void stream_attention_weights(TensorView<const BFloat16, 4> q,
   WeightsJob<BFloat16>(
       Problem<BFloat16>(q, k, {}, options, "stream_attention_weights"), request)
       .run(&visit);
+}
+
+void attention_with_weights(TensorView<const BFloat16, 4> q,
+                            TensorView<const BFloat16, 4> k,
+                            TensorView<const BFloat16, 4> v,
+                            TensorView<BFloat16, 4> out,
+                            const WeightsRequest& request,
+                            const AttentionOptions& options) {
+  forward_with_weights<BFloat16>(q, k, v, out, request, options);
 }
 
 void attention_weights(TensorView<const Float16, 4> q,
@@ -392,6 +433,15 @@ void stream_attention_weights(TensorView<const Float16, 4> q,
       .run(&visit);
 }
 
+void attention_with_weights(TensorView<const Float16, 4> q,
+                            TensorView<const Float16, 4> k,
+                            TensorView<const Float16, 4> v,
+                            TensorView<Float16, 4> out,
+                            const WeightsRequest& request,
+                            const AttentionOptions& options) {
+  forward_with_weights<Float16>(q, k, v, out, request, options);
+}
+
 void attention_weights(TensorView<const double, 4> q,
                        TensorView<const double, 4> k,
                        TensorView<double, 4> weights,
@@ -414,6 +464,15 @@ void stream_attention_weights(TensorView<const double, 4> q,
   WeightsJob<double>(
       Problem<double>(q, k, {}, options, "stream_attention_weights"), request)
       .run(&visit);
+}
+
+void attention_with_weights(TensorView<const double, 4> q,
+                            TensorView<const double, 4> k,
+                            TensorView<const double, 4> v,
+                            TensorView<double, 4> out,
+                            const WeightsRequestF64& request,
+                            const AttentionOptionsF64& options) {
+  forward_with_weights<double>(q, k, v, out, request, options);
 }
 
 }  // namespace regard

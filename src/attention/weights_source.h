@@ -36,23 +36,22 @@ class WeightsSource {
  public:
   using Real = RealOf<T>;
 
-  WeightsSource(const Problem<T>& problem, const EntryMasks<T>& masks);
+  // `out`: where attention_forward's result of the rows goes, too, in the same
+  // pass. Null, or the fused kernels must be there.
+  WeightsSource(const Problem<T>& problem, const EntryMasks<T>& masks,
+                const TensorView<T, 4>& out);
 
   // to[i][0, kv_len) <- the weights of rows.queries[i].
   void write(const RowsOfHead& rows, WeightRows<Real> to) const;
-  // sums[i][0, kv_len) += share * those weights. `scratch` is overwritten.
-  void add(const RowsOfHead& rows, Real share, WeightRows<Real> scratch,
-           WeightRows<Real> sums) const;
+  // The mean over the heads of the same; rows.head does not matter.
+  void write_mean(const RowsOfHead& rows, WeightRows<Real> to) const;
 
  private:
   void write_plain(const RowsOfHead& rows, WeightRows<Real> to) const;
-  void run_kernel(const RowsOfHead& rows, WeightRows<Real> to, Real share,
-                  WeightRows<Real> sums) const;
-  void describe_dense(const RowsOfHead& rows, const BoundMask& mask,
-                      kernels::AttentionBlock& block) const;
 
   const Problem<T>& problem_;
   const EntryMasks<T>& masks_;
+  const TensorView<T, 4> out_;
   const bool fused_;
 };
 

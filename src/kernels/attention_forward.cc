@@ -31,23 +31,9 @@ void Merge(const AttentionBlock&, std::int64_t, float*) {
 
 #else
 
-// All splits into states[0]; false if the fast way met a value that is not
-// finite.
 bool run(const AttentionBlock& block, ScoreBlock& scores, bool careful) {
-  const AttentionScratch memory(block.scratch, block.row_count, block.keys.d_k,
-                                block.keys.d_v);
-  const int rows = scores.groups() * kGroupRows;
-  ForwardPass pass(block, scores, careful);
-  const SplitState total(memory.states[0], rows);
-  const SplitState part(memory.states[1], rows);
-  const std::int64_t first = scores.begin() / kSplitKeys;
-  pass.run_split(first, total);
-  for (std::int64_t s = first + 1; s * kSplitKeys < scores.end(); ++s) {
-    pass.run_split(s, part);
-    pass.merge(total, part);
-  }
-  if (block.has_sink) pass.add_sinks(total);
-  return pass.write(total) || careful;
+  KeepNoWeights keep;
+  return run_forward(block, scores, careful, keep);
 }
 
 void Forward(const AttentionBlock& block) {
@@ -58,7 +44,8 @@ void Forward(const AttentionBlock& block) {
 void Split(const AttentionBlock& block, std::int64_t split, float* state) {
   ScoreBlock scores(block);
   ForwardPass pass(block, scores, false);
-  pass.run_split(split, SplitState(state, scores.groups() * kGroupRows));
+  KeepNoWeights keep;
+  pass.run_split(split, SplitState(state, scores.groups() * kGroupRows), keep);
 }
 
 void Merge(const AttentionBlock& block, std::int64_t count, float* states) {

@@ -10,6 +10,7 @@
 #include <algorithm>
 
 #include "hwy/contrib/math/math-inl.h"
+#include "kernels/attention_forward-inl.h"
 #include "kernels/attention_scores-inl.h"
 #include "kernels/attention_weights.h"
 #include "kernels/tiles-inl.h"
@@ -17,6 +18,66 @@
 HWY_BEFORE_NAMESPACE();
 namespace regard::kernels {
 namespace HWY_NAMESPACE {
+
+// Keys [begin, end) of a tile, [keys][kGroupRows], to rows.
+HWY_INLINE void tile_to_rows(const float* tile, std::int64_t begin,
+                             std::int64_t end, const AttentionWeights& to,
+                             int count) {
+  for (std::int64_t key = begin; key < end; key += kKeyBlock) {
+    float* rows[kGroupRows];
+    for (int r = 0; r < count; ++r) rows[r] = to.rows + r * to.stride + key;
+    transpose_tile(tile + key * kGroupRows,
+                   std::min<std::int64_t>(kKeyBlock, end - key), rows, count);
+  }
+}
+
+// Keys [begin, end) from to.tile to where they go: for vector j of the rows,
+// weigh_of(j) makes weights of what the tile holds.
+template <typename WeighOf>
+HWY_INLINE void put_weights(const AttentionWeights& to, int count,
+                            std::int64_t begin, std::int64_t end,
+                            const WeighOf& weigh_of) {
+  const Tag d;
+  const Vec share = hn::Set(d, to.share);
+  for (std::int64_t first = begin; first < end; first += kKeyBlock) {
+    const std::int64_t last = std::min<std::int64_t>(end, first + kKeyBlock);
+    for (int j = 0; j * kVecLanes < count; ++j) {
+      const auto weigh = weigh_of(j);
+      float* at = to.tile + first * kGroupRows + j * kVecLanes;
+      if (to.sums == nullptr) {
+        for (std::int64_t i = first; i < last; ++i, at += kGroupRows) {
+          hn::Store(weigh(hn::Load(d, at)), d, at);
+        }
+        continue;
+      }
+      float* sum = to.sums + first * kGroupRows + j * kVecLanes;
+      for (std::int64_t i = first; i < last;
+           ++i, at += kGroupRows, sum += kGroupRows) {
+        hn::Store(hn::MulAdd(weigh(hn::Load(d, at)), share, hn::Load(d, sum)),
+                  d, sum);
+      }
+    }
+    if (to.sums == nullptr) tile_to_rows(to.tile, first, last, to, count);
+  }
+}
+
+// The weights of keys [begin, end), which no row sees.
+HWY_INLINE void put_zeros(const AttentionWeights& to, int count,
+                          std::int64_t begin, std::int64_t end) {
+  if (to.sums != nullptr || begin >= end) return;
+  for (int r = 0; r < count; ++r) {
+    float* const row = to.rows + r * to.stride;
+    std::fill(row + begin, row + end, 0.0f);
+  }
+}
+
+// 1 / sum; a row without a key has the sum 0 and the weights 0.
+HWY_INLINE Vec weight_factor(Vec sum) {
+  const Tag d;
+  const Vec zero = hn::Zero(d);
+  return hn::IfThenElse(hn::Eq(sum, zero), zero,
+                        hn::Div(hn::Set(d, 1.0f), sum));
+}
 
 // The weights of one group of rows. Maxima and sums are taken by the operations
 // of ForwardPass, in its order, so that weights belong to what it returns.
@@ -27,7 +88,7 @@ class WeightsPass {
       : block_(block), to_(to), scores_(block) {}
 
   HWY_INLINE void run() {
-    // 1. The scores of all keys into the rows; each row's maximum and sum.
+    // 1. The scores of all keys into the tile; each row's maximum and sum.
     Sums total, part;
     for (std::int64_t s = scores_.begin() / kSplitKeys;
          s * kSplitKeys < scores_.end(); ++s) {
@@ -36,9 +97,9 @@ class WeightsPass {
     }
     if (block_.has_sink) add_sinks(total);
     // 2. The weights.
-    for (int r = 0; r < block_.row_count; ++r) {
-      finish_row(r, total.max[r], total.sum[r]);
-    }
+    put_zeros(to_, block_.row_count, 0, scores_.begin());
+    put(total);
+    put_zeros(to_, block_.row_count, scores_.end(), to_.keys);
   }
 
  private:
@@ -52,8 +113,6 @@ class WeightsPass {
       std::fill(sum, sum + kGroupRows, 0.0f);
     }
   };
-
-  float* row(int r) const { return to_.rows + r * to_.stride; }
 
   HWY_INLINE void run_split(std::int64_t split, Sums& sums) {
     sums.clear();
@@ -69,30 +128,30 @@ class WeightsPass {
       const std::int64_t seen = scores_.first_key();
       hide(key, seen);
       hide(seen + scores_.keys(), end);
-      store_scores(seen);
+      store_scores(to_.tile + seen * kGroupRows);
       add(sums);
     }
   }
 
   HWY_INLINE void hide(std::int64_t begin, std::int64_t end) const {
-    for (int r = 0; r < block_.row_count && begin < end; ++r) {
-      std::fill(row(r) + begin, row(r) + end, -kInfinity);
-    }
+    if (begin >= end) return;
+    std::fill(to_.tile + begin * kGroupRows, to_.tile + end * kGroupRows,
+              -kInfinity);
   }
 
-  HWY_INLINE void store_scores(std::int64_t key) const {
+  HWY_INLINE void store_scores(float* to) const {
     const Tag d;
     for (int j = 0; j < scores_.vecs(0); ++j) {
-      float* const s = scores_.scores() + j * kVecLanes;
-      const auto [from, to] = scores_.vec_keys(j);
+      const float* s = scores_.scores() + j * kVecLanes;
+      float* at = to + j * kVecLanes;
+      const auto [from, last] = scores_.vec_keys(j);
       for (std::int64_t i = 0; i < scores_.keys(); ++i) {
-        if (i >= from && i < to) continue;
-        hn::Store(hn::Set(d, -kInfinity), d, s + i * kGroupRows);
+        const bool shown = i >= from && i < last;
+        hn::Store(shown ? hn::Load(d, s) : hn::Set(d, -kInfinity), d, at);
+        s += kGroupRows;
+        at += kGroupRows;
       }
     }
-    float* rows[kGroupRows];
-    for (int r = 0; r < block_.row_count; ++r) rows[r] = row(r) + key;
-    transpose_tile(scores_.scores(), scores_.keys(), rows, block_.row_count);
   }
 
   HWY_INLINE void add(Sums& sums) const {
@@ -153,60 +212,105 @@ class WeightsPass {
     }
   }
 
-  HWY_INLINE void finish_row(int r, float max, float sum) const {
+  HWY_INLINE void put(const Sums& total) const {
     const Tag d;
-    const bool seen = scores_.begin() < scores_.end();
-    const std::int64_t begin = seen ? scores_.begin() : 0;
-    const std::int64_t end = seen ? scores_.end() : 0;
-    float* const at = row(r);
-    const Exp2Base exp2(hn::Set(d, max));
-    const bool small = exp2.small();
-    // A row without a key has the sum 0 and the weights 0.
-    const Vec factor = hn::Set(d, sum == 0 ? 0 : 1 / sum);
-    // What is not finite reaches the keys that the row sees, not the hidden.
-    const bool broken = sum != sum;
-    const auto weigh = [&](Vec s) HWY_ATTR {
-      const Vec w = hn::Mul(small ? exp2(s) : exp2.any(s), factor);
-      if (!broken) [[likely]] {
-        return w;
-      }
-      return hn::IfThenZeroElse(hn::Eq(s, hn::Set(d, -kInfinity)), w);
-    };
-    if (to_.sums == nullptr) {
-      std::fill(at, at + begin, 0.0f);
-      std::fill(at + end, at + to_.keys, 0.0f);
-      for_vectors(at + begin, end - begin, at + begin,
-                  [&](Vec s, Vec) HWY_ATTR { return weigh(s); });
-    } else {
-      const Vec share = hn::Set(d, to_.share);
-      for_vectors(at + begin, end - begin,
-                  to_.sums + r * to_.sums_stride + begin,
-                  [&](Vec s, Vec before)
-                      HWY_ATTR { return hn::MulAdd(weigh(s), share, before); });
+    bool broken = false;
+    for (int r = 0; r < block_.row_count; ++r) {
+      broken = broken || total.sum[r] != total.sum[r];
     }
-  }
-
-  // to[i] <- body(from[i], to[i])
-  template <typename Body>
-  static HWY_INLINE void for_vectors(const float* from, std::int64_t n,
-                                     float* to, const Body& body) {
-    const Tag d;
-    std::int64_t i = 0;
-    for (; i + kVecLanes <= n; i += kVecLanes) {
-      hn::StoreU(body(hn::LoadU(d, from + i), hn::LoadU(d, to + i)), d, to + i);
-    }
-    if (i == n) return;
-    HWY_ALIGN float in[kVecLanes] = {}, out[kVecLanes] = {};
-    std::copy(from + i, from + n, in);
-    std::copy(to + i, to + n, out);
-    hn::Store(body(hn::Load(d, in), hn::Load(d, out)), d, out);
-    std::copy(out, out + (n - i), to + i);
+    put_weights(
+        to_, block_.row_count, scores_.begin(), scores_.end(),
+        [&](int j) HWY_ATTR {
+          const Exp2Base exp2(hn::Load(d, total.max + j * kVecLanes));
+          const bool small = exp2.small();
+          const Vec factor =
+              weight_factor(hn::Load(d, total.sum + j * kVecLanes));
+          return [=](Vec s) HWY_ATTR {
+            const Vec w = hn::Mul(small ? exp2(s) : exp2.any(s), factor);
+            if (!broken) [[likely]] {
+              return w;
+            }
+            // What is not finite reaches the keys that the row sees, not the
+            // hidden.
+            return hn::IfThenZeroElse(hn::Eq(s, hn::Set(Tag(), -kInfinity)), w);
+          };
+        });
   }
 
   const AttentionBlock& block_;
   const AttentionWeights& to_;
   ScoreBlock scores_;
 };
+
+// The weights that a ForwardPass makes of one group of rows, kept until the
+// rows' maxima and sums are known.
+class KeptWeights {
+ public:
+  HWY_INLINE KeptWeights(const AttentionBlock& block,
+                         const AttentionWeights& to)
+      : block_(block), to_(to) {}
+
+  HWY_INLINE void operator()(const ScoreBlock& scores, const float* max) {
+    const Tag d;
+    KeptKeys& keys = to_.kept[count_++];
+    keys.begin = scores.first_key();
+    keys.end = keys.begin + scores.keys();
+    std::copy(max, max + kGroupRows, keys.max);
+    for (int j = 0; j < scores.vecs(0); ++j) {
+      const float* from = scores.scores() + j * kVecLanes;
+      float* at = to_.tile + keys.begin * kGroupRows + j * kVecLanes;
+      for (std::int64_t i = keys.begin; i < keys.end; ++i) {
+        hn::Store(hn::Load(d, from), d, at);
+        from += kGroupRows;
+        at += kGroupRows;
+      }
+    }
+  }
+
+  HWY_INLINE void put(const SplitState& total) const {
+    const Tag d;
+    std::int64_t done = 0;
+    for (int i = 0; i < count_; ++i) {
+      const KeptKeys& keys = to_.kept[i];
+      put_zeros(to_, block_.row_count, done, keys.begin);
+      put_weights(
+          to_, block_.row_count, keys.begin, keys.end, [&](int j) HWY_ATTR {
+            const int at = j * kVecLanes;
+            const Vec power = rescale_factor(hn::LoadU(d, keys.max + at),
+                                             hn::Load(d, total.max + at));
+            const Vec factor =
+                hn::Mul(weight_factor(hn::Load(d, total.sum + at)), power);
+            return [=](Vec w) HWY_ATTR { return hn::Mul(w, factor); };
+          });
+      done = keys.end;
+    }
+    put_zeros(to_, block_.row_count, done, to_.keys);
+  }
+
+ private:
+  const AttentionBlock& block_;
+  const AttentionWeights& to_;
+  int count_ = 0;
+};
+
+HWY_INLINE void forward_weights(const AttentionBlock& block,
+                                const AttentionWeights& to) {
+  ScoreBlock scores(block);
+  KeptWeights kept(block, to);
+  bool finite = run_forward(block, scores, false, kept);
+  const AttentionScratch memory(block.scratch, block.row_count, block.keys.d_k,
+                                block.keys.d_v);
+  const SplitState total(memory.states[0], kGroupRows);
+  for (int r = 0; r < block.row_count; ++r) {
+    finite = finite && total.sum[r] - total.sum[r] == 0;
+  }
+  if (finite) [[likely]] {
+    return kept.put(total);
+  }
+  KeepNoWeights none;
+  run_forward(block, scores, true, none);
+  WeightsPass(block, to).run();
+}
 
 // Sixteen strided sums over at most 1024 weights at a time, then those in index
 // order and in double: one order for every vector width.

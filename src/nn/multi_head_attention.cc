@@ -72,105 +72,115 @@ float zero_key_weight(float log_sum_exp) {
   return static_cast<float>(std::exp(-double{log_sum_exp}));
 }
 
-// Every head's weights: those of the keys passed in, then the appended ones.
-void write_head_weights(const MultiHeadAttentionConfig& c,
-                        const Activations& acts,
-                        const AttentionOptions& attention,
-                        TensorView<float, 4> weights) {
-  const TensorView<float, 4> k = acts.k.heads(c.kv_heads);
-  const std::int64_t kv_len = k.extent(2);
-  const TensorView<float, 4> of_keys{
-      weights.data(),
-      {weights.extent(0), weights.extent(1), weights.extent(2), kv_len},
-      weights.strides()};
-  attention_weights(acts.q.heads(c.heads), k, of_keys, attention);
-  if (!c.bias_kv && !c.add_zero_attn) return;
-  const TensorView<float, 3> lse = acts.log_sum_exp.rows();
-  const TensorView<float, 3> appended = acts.appended_weight.rows();
-  const std::int64_t tasks = weights.extent(0) * c.heads;
-  parallel_for(attention.threads, tasks, [&](std::int64_t task) {
-    const std::int64_t b = task / c.heads;
-    const std::int64_t h = task % c.heads;
-    for (std::int64_t i = 0; i < weights.extent(2); ++i) {
-      float* row = weights.at(b, h, i);
-      if (c.bias_kv) {
-        const float rest = 1.0f - appended(b, h, i);
-        for (std::int64_t j = 0; j < kv_len; ++j) row[j] *= rest;
-        row[kv_len] = appended(b, h, i);
-      }
-      if (c.add_zero_attn) {
-        row[weights.extent(3) - 1] = zero_key_weight(lse(b, h, i));
-      }
-    }
-  });
+// The first columns of each row: those of the keys passed in.
+TensorView<float, 4> of_keys(const TensorView<float, 4>& weights,
+                             std::int64_t kv_len) {
+  return {weights.data(),
+          {weights.extent(0), weights.extent(1), weights.extent(2), kv_len},
+          weights.strides()};
 }
 
-void average(TensorView<const float, 4> weights, TensorView<float, 3> out,
-             Threads threads) {
-  const std::int64_t heads = weights.extent(1);
-  const std::int64_t q_len = weights.extent(2);
-  parallel_for(threads, weights.extent(0) * q_len, [&](std::int64_t task) {
-    const std::int64_t b = task / q_len;
-    const std::int64_t i = task % q_len;
-    float* const mean = out.at(b, i);
-    std::fill_n(mean, out.extent(2), 0.0f);
-    for (std::int64_t h = 0; h < heads; ++h) {
-      const float* const row = weights.at(b, h, i);
-      for (std::int64_t j = 0; j < out.extent(2); ++j) mean[j] += row[j];
+// The weights that a call asks for. Attention gives those of the keys passed
+// in; finish() adds the appended keys.
+class ReturnedWeights {
+ public:
+  ReturnedWeights(const MultiHeadAttentionConfig& c,
+                  const MultiHeadAttentionOptions& options, std::int64_t kv_len)
+      : config_(c),
+        kv_len_(kv_len),
+        heads_(options.weights),
+        mean_(options.average_weights) {
+    // With bias_kv each head gives another share to the keys passed in: the
+    // mean is then taken of what they all come to.
+    if (!mean_.is_null() && heads_.is_null() && c.bias_kv) {
+      const std::array shape{mean_.extent(0), c.heads, mean_.extent(1),
+                             mean_.extent(2)};
+      memory_ = AlignedBuffer(static_cast<std::size_t>(element_count(shape)) *
+                              sizeof(float));
+      heads_ = {reinterpret_cast<float*>(memory_.data()), shape};
     }
-    for (std::int64_t j = 0; j < out.extent(2); ++j) {
-      mean[j] /= static_cast<float>(heads);
-    }
-  });
-}
+  }
 
-// The mean alone, without room for every head's weights. Not with bias_kv,
-// where each head gives another share to the keys passed in.
-void write_average_weights(const MultiHeadAttentionConfig& c,
-                           const Activations& acts,
-                           const AttentionOptions& attention,
-                           TensorView<float, 3> out) {
-  const TensorView<float, 4> k = acts.k.heads(c.kv_heads);
-  const TensorView<float, 4> of_keys{
-      out.data(),
-      {out.extent(0), 1, out.extent(1), k.extent(2)},
-      {out.stride(0), 0, out.stride(1), 1}};
-  attention_weights(acts.q.heads(c.heads), k,
-                    {.heads = OverHeads::kMean, .weights = of_keys}, attention);
-  if (!c.add_zero_attn) return;
-  const TensorView<float, 3> lse = acts.log_sum_exp.rows();
-  for (std::int64_t b = 0; b < out.extent(0); ++b) {
-    for (std::int64_t i = 0; i < out.extent(1); ++i) {
-      float sum = 0.0f;
-      for (std::int64_t h = 0; h < c.heads; ++h) {
-        sum += zero_key_weight(lse(b, h, i));
+  bool wanted() const { return !heads_.is_null() || !mean_.is_null(); }
+
+  WeightsRequest request() const {
+    if (!heads_.is_null()) return {.weights = of_keys(heads_, kv_len_)};
+    const TensorView<float, 4> mean{
+        mean_.data(),
+        {mean_.extent(0), 1, mean_.extent(1), mean_.extent(2)},
+        {mean_.stride(0), 0, mean_.stride(1), 1}};
+    return {.heads = OverHeads::kMean, .weights = of_keys(mean, kv_len_)};
+  }
+
+  void finish(const Activations& acts, Threads threads) const {
+    if (heads_.is_null()) {
+      if (!mean_.is_null() && config_.add_zero_attn) add_mean_of_zero_key(acts);
+      return;
+    }
+    if (config_.bias_kv || config_.add_zero_attn) {
+      append_to_heads(acts, threads);
+    }
+    if (!mean_.is_null()) take_mean(threads);
+  }
+
+ private:
+  void append_to_heads(const Activations& acts, Threads threads) const {
+    const TensorView<float, 3> lse = acts.log_sum_exp.rows();
+    const TensorView<float, 3> appended = acts.appended_weight.rows();
+    const std::int64_t tasks = heads_.extent(0) * config_.heads;
+    parallel_for(threads, tasks, [&](std::int64_t task) {
+      const std::int64_t b = task / config_.heads;
+      const std::int64_t h = task % config_.heads;
+      for (std::int64_t i = 0; i < heads_.extent(2); ++i) {
+        float* row = heads_.at(b, h, i);
+        if (config_.bias_kv) {
+          const float rest = 1.0f - appended(b, h, i);
+          for (std::int64_t j = 0; j < kv_len_; ++j) row[j] *= rest;
+          row[kv_len_] = appended(b, h, i);
+        }
+        if (config_.add_zero_attn) {
+          row[heads_.extent(3) - 1] = zero_key_weight(lse(b, h, i));
+        }
       }
-      out(b, i, k.extent(2)) = sum / static_cast<float>(c.heads);
+    });
+  }
+
+  void add_mean_of_zero_key(const Activations& acts) const {
+    const TensorView<float, 3> lse = acts.log_sum_exp.rows();
+    for (std::int64_t b = 0; b < mean_.extent(0); ++b) {
+      for (std::int64_t i = 0; i < mean_.extent(1); ++i) {
+        float sum = 0.0f;
+        for (std::int64_t h = 0; h < config_.heads; ++h) {
+          sum += zero_key_weight(lse(b, h, i));
+        }
+        mean_(b, i, kv_len_) = sum / static_cast<float>(config_.heads);
+      }
     }
   }
-}
 
-// The forms of the weights that were asked for.
-void write_weights(const MultiHeadAttentionConfig& c, const Activations& acts,
-                   const AttentionOptions& attention,
-                   const MultiHeadAttentionOptions& options) {
-  TensorView<float, 4> weights = options.weights;
-  const TensorView<float, 3> averages = options.average_weights;
-  if (weights.is_null() && averages.is_null()) return;
-  if (weights.is_null() && !c.bias_kv) {
-    return write_average_weights(c, acts, attention, averages);
+  void take_mean(Threads threads) const {
+    const std::int64_t q_len = heads_.extent(2);
+    parallel_for(threads, heads_.extent(0) * q_len, [&](std::int64_t task) {
+      const std::int64_t b = task / q_len;
+      const std::int64_t i = task % q_len;
+      float* const mean = mean_.at(b, i);
+      std::fill_n(mean, mean_.extent(2), 0.0f);
+      for (std::int64_t h = 0; h < config_.heads; ++h) {
+        const float* const row = heads_.at(b, h, i);
+        for (std::int64_t j = 0; j < mean_.extent(2); ++j) mean[j] += row[j];
+      }
+      for (std::int64_t j = 0; j < mean_.extent(2); ++j) {
+        mean[j] /= static_cast<float>(config_.heads);
+      }
+    });
   }
-  AlignedBuffer memory;
-  if (weights.is_null()) {
-    const std::array shape{averages.extent(0), c.heads, averages.extent(1),
-                           averages.extent(2)};
-    memory = AlignedBuffer(static_cast<std::size_t>(element_count(shape)) *
-                           sizeof(float));
-    weights = {reinterpret_cast<float*>(memory.data()), shape};
-  }
-  write_head_weights(c, acts, attention, weights);
-  if (!averages.is_null()) average(weights, averages, options.threads);
-}
+
+  const MultiHeadAttentionConfig& config_;
+  const std::int64_t kv_len_;
+  TensorView<float, 4> heads_;
+  const TensorView<float, 3> mean_;
+  AlignedBuffer memory_;
+};
 
 TensorView<const float, 3> batched(TensorView<const float, 2> view) {
   return {
@@ -273,14 +283,21 @@ void MultiHeadAttention::forward(
   if (appended_keys() > 0 || options.context != nullptr) {
     attention.log_sum_exp = acts.log_sum_exp.rows();
   }
-  attention_forward(acts.q.heads(config_.heads), acts.k.heads(config_.kv_heads),
-                    acts.v.heads(config_.kv_heads),
-                    acts.attended.heads(config_.heads), attention);
+  const TensorView<float, 4> q = acts.q.heads(config_.heads);
+  const TensorView<float, 4> k = acts.k.heads(config_.kv_heads);
+  const TensorView<float, 4> v = acts.v.heads(config_.kv_heads);
+  const TensorView<float, 4> attended = acts.attended.heads(config_.heads);
+  const ReturnedWeights weights(config_, options, in.kv_len());
+  if (weights.wanted()) {
+    attention_with_weights(q, k, v, attended, weights.request(), attention);
+  } else {
+    attention_forward(q, k, v, attended, attention);
+  }
   attention.log_sum_exp = {};
   if (config_.bias_kv) {
     merge_appended_key(config_, parameters_, acts, attention);
   }
-  write_weights(config_, acts, attention, options);
+  weights.finish(acts, options.threads);
 
   // 3. The output projection.
   const std::span<const float> out_bias =

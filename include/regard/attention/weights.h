@@ -103,6 +103,38 @@ void attention_weights(TensorView<const double, 4> q,
                        const WeightsRequestF64& request,
                        const AttentionOptionsF64& options = {});
 
+// attention_forward, and attention_weights with a request for all rows, in one
+// pass: the weights are taken as they are made, so scores and exponentials are
+// computed once. out and options.log_sum_exp have the bits that
+// attention_forward gives them; so have the weights those of attention_weights,
+// but for weights below 1e-36, which may be zero in one and not in the other.
+// request.rows must be empty. With Compute::kBFloat16 it is two passes: out is
+// of bf16 compute, the weights are not.
+void attention_with_weights(TensorView<const float, 4> q,
+                            TensorView<const float, 4> k,
+                            TensorView<const float, 4> v,
+                            TensorView<float, 4> out,
+                            const WeightsRequest& request,
+                            const AttentionOptions& options = {});
+void attention_with_weights(TensorView<const BFloat16, 4> q,
+                            TensorView<const BFloat16, 4> k,
+                            TensorView<const BFloat16, 4> v,
+                            TensorView<BFloat16, 4> out,
+                            const WeightsRequest& request,
+                            const AttentionOptions& options = {});
+void attention_with_weights(TensorView<const Float16, 4> q,
+                            TensorView<const Float16, 4> k,
+                            TensorView<const Float16, 4> v,
+                            TensorView<Float16, 4> out,
+                            const WeightsRequest& request,
+                            const AttentionOptions& options = {});
+void attention_with_weights(TensorView<const double, 4> q,
+                            TensorView<const double, 4> k,
+                            TensorView<const double, 4> v,
+                            TensorView<double, 4> out,
+                            const WeightsRequestF64& request,
+                            const AttentionOptionsF64& options = {});
+
 // At most 48 rows of weights of one batch entry and head.
 template <typename Real>
 struct WeightsBlock {

@@ -94,8 +94,8 @@ template struct BackwardProblem<Float16>;
 
 namespace {
 
-template <typename T, int Rank>
-void fill_zero(const TensorView<T, Rank>& view) {
+template <typename T>
+void fill_zero(const TensorView<T, 4>& view) {
   if (view.size() == 0) return;
   const std::int64_t n = view.extent(3);
   for (std::int64_t a = 0; a < view.extent(0); ++a) {
@@ -116,23 +116,18 @@ void backward(const BackwardInputs<T>& inputs, const Gradients<T>& gradients,
     require(options.compute == Compute::kFloat32, kWhere,
             "compute in bf16 is for float, bf16 and fp16; q is double");
   }
-  const Problem<T>& p = problem.forward;
-  if (p.entries > 0) {  // refuse a bad mask before anything is written
-    for (std::int64_t i = 0; i < (p.packed ? p.entries : 1); ++i) {
-      BoundMask(options.mask, p.mask_sizes(i), p.where);
-    }
-  }
+  const EntryMasks<T> masks(problem.forward);
   if constexpr (!std::is_same_v<T, double>) {
     if (engine_available() && options.compute == Compute::kFloat32) {
       if (!problem.bias_of_pairs()) fill_zero(gradients.bias);
-      return engine_backward(problem);
+      return engine_backward(problem, masks);
     }
   }
   fill_zero(gradients.bias);
   if constexpr (!std::is_same_v<T, double>) {
-    if (engine_available()) return bf16_backward(problem);
+    if (engine_available()) return bf16_backward(problem, masks);
   }
-  plain_backward(problem);
+  plain_backward(problem, masks);
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "attention/entry_masks.h"
 #include "attention/problem.h"
 #include "regard/attention/backward.h"
 
@@ -96,14 +97,17 @@ struct HeadSums {
 
 // On the fused kernels: see kernels/attention_backward.h.
 template <typename T>
-void engine_backward(const BackwardProblem<T>& problem);
+void engine_backward(const BackwardProblem<T>& problem,
+                     const EntryMasks<T>& masks);
 
 // With products of bf16 numbers: see kernels/bf16_backward.h. A task is a head.
 template <typename T>
-void bf16_backward(const BackwardProblem<T>& problem);
+void bf16_backward(const BackwardProblem<T>& problem,
+                   const EntryMasks<T>& masks);
 
 // By plain loops: double, and machines without kernels. O(kv_len) memory.
 template <typename T>
-void plain_backward(const BackwardProblem<T>& problem);
+void plain_backward(const BackwardProblem<T>& problem,
+                    const EntryMasks<T>& masks);
 
 }  // namespace regard::detail

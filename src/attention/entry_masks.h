@@ -10,21 +10,20 @@
 namespace regard::detail {
 
 // The mask of one entry: bound once for all entries of a batch, anew for each
-// packed sequence, which has sizes of its own. There must be an entry.
+// packed sequence, which has sizes of its own. Refuses, in the name of the
+// call, a mask that does not fit: to be made before anything is written.
 template <typename T>
 class EntryMasks {
  public:
   explicit EntryMasks(const Problem<T>& p) : p_(p) {
-    if (!p.packed) {
+    if (!p.packed && p.entries > 0) {
       bound_.emplace(p.options.mask, p.mask_sizes(0), p.where);
-      return;
     }
-    for (std::int64_t i = 0; i < p.entries; ++i) {  // refuse before writing
-      const BoundMask mask(p.options.mask, p.mask_sizes(i), p.where);
-      require(mask.dense().empty(), p.where,
-              "dense masks cannot be used with packed sequences");
+    for (std::int64_t i = 0; p.packed && i < p.entries; ++i) {
+      BoundMask(p.options.mask, p.mask_sizes(i), p.where);
     }
   }
+  // Packed sequences have none.
   std::size_t dense_parts() const {
     return bound_ ? bound_->dense().size() : 0;
   }

@@ -148,11 +148,10 @@ class PlainHead {
 }  // namespace
 
 template <typename T>
-void plain_backward(const BackwardProblem<T>& b) {
+void plain_backward(const BackwardProblem<T>& b, const EntryMasks<T>& masks) {
   const Problem<T>& p = b.forward;
   HeadSums sums(p.entries, p.heads);
   if (p.entries > 0 && p.heads > 0) {
-    const EntryMasks<T> masks(p);
     // Heads may add to the same bias: then one after the other.
     const Threads threads{
         b.gradients.bias.is_null() ? p.options.threads.count : 1,
@@ -167,9 +166,13 @@ void plain_backward(const BackwardProblem<T>& b) {
   sums.write(b.gradients);
 }
 
-template void plain_backward(const BackwardProblem<float>&);
-template void plain_backward(const BackwardProblem<double>&);
-template void plain_backward(const BackwardProblem<BFloat16>&);
-template void plain_backward(const BackwardProblem<Float16>&);
+template void plain_backward(const BackwardProblem<float>&,
+                             const EntryMasks<float>&);
+template void plain_backward(const BackwardProblem<double>&,
+                             const EntryMasks<double>&);
+template void plain_backward(const BackwardProblem<BFloat16>&,
+                             const EntryMasks<BFloat16>&);
+template void plain_backward(const BackwardProblem<Float16>&,
+                             const EntryMasks<Float16>&);
 
 }  // namespace regard::detail

@@ -2,9 +2,9 @@
 #include "nn/decoder_weights.h"
 
 #include "kernels/activations.h"
-#include "kernels/gemm.h"
 #include "kernels/norms.h"
 #include "kernels/rows.h"
+#include "nn/products.h"
 
 namespace regard::nn {
 namespace detail {
@@ -83,10 +83,8 @@ PackedLinear::PackedLinear(const StateDict& parameters,
   const Tensor& tensor = parameters.at(weight);
   in_ = tensor.shape()[1];
   out_ = count < 0 ? tensor.shape()[0] - first : count;
-  packed_ = Tensor({kernels::packed_columns_size(in_, out_)});
-  kernels::pack_columns_transposed(tensor.values<float>().data() + first * in_,
-                                   in_, in_, out_,
-                                   packed_.values<float>().data());
+  packed_ =
+      packed_weight({tensor.values<float>().data() + first * in_, {out_, in_}});
   if (bias.empty()) return;
   const float* const values = parameters.at(bias).values<float>().data();
   bias_.assign(values + first, values + first + out_);

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
-#include <array>
 #include <utility>
 #include <vector>
 
@@ -70,6 +69,71 @@ TensorView<float, 2> per_kv_head(StateDict& gradients, const char* name,
           {kv_heads, static_cast<std::int64_t>(values.size()) / kv_heads}};
 }
 
+// The gradients of what attention_forward read.
+struct HeadGradients {
+  HeadGradients(const detail::Inputs& in, const detail::Widths& w)
+      : q(in.batch(), in.q_len(), w.q),
+        k(in.batch(), in.kv_len(), w.k),
+        v(in.batch(), in.kv_len(), w.v) {}
+
+  Activation q, k, v;
+};
+
+// The forward call whose gradients are taken.
+struct ForwardCall {
+  const MultiHeadAttentionConfig& config;
+  const StateDict& parameters;
+  const detail::Inputs& in;
+  const Activations& acts;
+  const MultiHeadAttentionOptions& options;
+};
+
+// Those of the scores' factor and the appended key go to `gradients`. What an
+// appended key took part in is known from attended and log_sum_exp, which hold
+// its share.
+HeadGradients attention_gradients(const ForwardCall& call,
+                                  const Activation& d_attended,
+                                  TensorView<float, 4> d_bias,
+                                  StateDict& gradients) {
+  const MultiHeadAttentionConfig& c = call.config;
+  const Activations& acts = call.acts;
+  const std::vector<float> zeros(static_cast<std::size_t>(c.heads));
+  AttentionOptions attention =
+      detail::attention_options(c, call.parameters, zeros, call.options);
+  attention.log_sum_exp = acts.log_sum_exp.rows();
+  HeadGradients d(call.in, detail::Widths(c));
+  std::span<float> d_scales;
+  if (const auto at = gradients.find("cosine_scale"); at != gradients.end()) {
+    d_scales = at->second.values<float>();
+  }
+  attention_backward({.q = acts.q.heads(c.heads),
+                      .k = acts.k.heads(c.kv_heads),
+                      .v = acts.v.heads(c.kv_heads),
+                      .out = acts.attended.heads(c.heads),
+                      .d_out = d_attended.heads(c.heads),
+                      .d_log_sum_exp = {}},
+                     {.q = d.q.heads(c.heads),
+                      .k = d.k.heads(c.kv_heads),
+                      .v = d.v.heads(c.kv_heads),
+                      .bias = d_bias,
+                      .alibi_slopes = {},
+                      .sinks = {},
+                      .head_scales = d_scales},
+                     attention);
+  if (c.bias_kv) {
+    detail::append_key_backward(
+        detail::appended_key(c, call.parameters, acts, attention),
+        {.out = acts.attended.heads(c.heads),
+         .d_out = d_attended.heads(c.heads),
+         .weight = acts.appended_weight.rows(),
+         .d_q = d.q.heads(c.heads),
+         .d_key = per_kv_head(gradients, "bias_k", c.kv_heads),
+         .d_value = per_kv_head(gradients, "bias_v", c.kv_heads),
+         .d_head_scales = d_scales});
+  }
+  return d;
+}
+
 }  // namespace
 
 StateDict MultiHeadAttention::backward(
@@ -102,69 +166,35 @@ StateDict MultiHeadAttention::backward(
                            values_or_null(gradients, "out_proj.bias")},
                           threads);
 
-  // 2. forward: attended = attention(q, k, v). What an appended key took part
-  // in is known from attended and log_sum_exp, which hold its share.
-  const std::vector<float> zeros(static_cast<std::size_t>(c.heads));
-  AttentionOptions attention =
-      detail::attention_options(c, parameters_, zeros, saved.options);
-  const Activation d_q(in.batch(), in.q_len(), w.q);
-  const Activation d_k(in.batch(), in.kv_len(), w.k);
-  const Activation d_v(in.batch(), in.kv_len(), w.v);
-  std::span<float> d_scales;
-  if (const auto at = gradients.find("cosine_scale"); at != gradients.end()) {
-    d_scales = at->second.values<float>();
-  }
-  attention.log_sum_exp = acts.log_sum_exp.rows();
-  attention_backward({.q = acts.q.heads(c.heads),
-                      .k = acts.k.heads(c.kv_heads),
-                      .v = acts.v.heads(c.kv_heads),
-                      .out = acts.attended.heads(c.heads),
-                      .d_out = d_attended.heads(c.heads),
-                      .d_log_sum_exp = {}},
-                     {.q = d_q.heads(c.heads),
-                      .k = d_k.heads(c.kv_heads),
-                      .v = d_v.heads(c.kv_heads),
-                      .bias = wanted.bias,
-                      .alibi_slopes = {},
-                      .sinks = {},
-                      .head_scales = d_scales},
-                     attention);
-  if (c.bias_kv) {
-    detail::append_key_backward(
-        detail::appended_key(c, parameters_, acts, attention),
-        {.out = acts.attended.heads(c.heads),
-         .d_out = d_attended.heads(c.heads),
-         .weight = acts.appended_weight.rows(),
-         .d_q = d_q.heads(c.heads),
-         .d_key = per_kv_head(gradients, "bias_k", c.kv_heads),
-         .d_value = per_kv_head(gradients, "bias_v", c.kv_heads),
-         .d_head_scales = d_scales});
-  }
+  // 2. forward: attended = attention(q, k, v)
+  const HeadGradients d =
+      attention_gradients({c, parameters_, in, acts, saved.options}, d_attended,
+                          wanted.bias, gradients);
 
   // 1. forward: q = query W_q^T + b_q, and so on. Inputs that are one memory
   // get the sum, in the order query, key, value.
-  const auto project = [&](const Activation& d, const char* name,
+  const auto project = [&](const Activation& d_projected, const char* name,
                            std::int64_t begin, TensorView<const float, 3> input,
                            TensorView<float, 3> d_input, bool add) {
-    const std::int64_t rows = d.rows().extent(2);
+    const std::int64_t rows = d_projected.rows().extent(2);
     detail::weight_gradient(
-        {d.rows(), input, rows_of(gradients, name, begin, rows),
+        {d_projected.rows(), input, rows_of(gradients, name, begin, rows),
          values_or_null(gradients, "in_proj_bias", begin)},
         threads);
     if (d_input.is_null()) return;
     detail::input_gradient(
-        {d.rows(), detail::weight_rows(parameters_, name, begin, rows), d_input,
-         add},
+        {d_projected.rows(),
+         detail::weight_rows(parameters_, name, begin, rows), d_input, add},
         threads);
   };
   const auto same = [](const TensorView<float, 3>& a,
                        const TensorView<float, 3>& b) {
     return !a.is_null() && a.data() == b.data();
   };
-  project(d_q, "q_proj_weight", 0, in.query, wanted.query, false);
-  project(d_k, "k_proj_weight", w.q, in.key, wanted.key,
+  project(d.q, "q_proj_weight", 0, in.query, wanted.query, false);
+  project(d.k, "k_proj_weight", w.q, in.key, wanted.key,
           same(wanted.query, wanted.key));
-  project(d_v, "v_proj_weight", w.q + w.k, in.value, wanted.value,
+  project(d.v, "v_proj_weight", w.q + w.k, in.value, wanted.value,
           same(wanted.query, wanted.value) || same(wanted.key, wanted.value));
   return gradients;
 }

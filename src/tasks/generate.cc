@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <numeric>
 
 #include "regard/core/error.h"
@@ -93,6 +92,40 @@ struct Text {
   Continuation written;
 };
 
+std::vector<Text> read_prompts(const LanguageModel& model,
+                               const text::BytePairTokenizer& tokenizer,
+                               std::span<const std::string> prompts) {
+  const std::int64_t context = model.config().context;
+  std::vector<Text> texts(prompts.size());
+  for (std::size_t i = 0; i < prompts.size(); ++i) {
+    Text& text = texts[i];
+    text.to_read = tokenizer.encode(prompts[i]);
+    text.written.prompt_tokens = std::ssize(text.to_read);
+    text.to_read.insert(text.to_read.begin(), tokenizer.vocabulary().begin);
+    require(std::ssize(text.to_read) <= context, "generate",
+            "the model reads at most ", context, " tokens; prompt ", i, " has ",
+            text.to_read.size());
+  }
+  return texts;
+}
+
+// Pages for the texts as long as they may become, not for the whole context.
+LanguageStateOptions state_options(const LanguageModel& model,
+                                   std::span<const Text> texts,
+                                   const GenerateOptions& options) {
+  LanguageStateOptions kept{.sequences = std::ssize(texts),
+                            .cache = options.cache,
+                            .threads = options.threads};
+  kept.pages = 1;
+  for (const Text& text : texts) {
+    const std::int64_t read = std::ssize(text.to_read);
+    const std::int64_t longest =
+        read + std::min(model.config().context - read, options.max_tokens);
+    kept.pages += (longest + kept.page_tokens - 1) / kept.page_tokens;
+  }
+  return kept;
+}
+
 }  // namespace
 
 std::vector<Continuation> generate(
@@ -107,30 +140,13 @@ std::vector<Continuation> generate(
           "the tokenizer must have the model's vocabulary; it has ",
           tokenizer.size(), " pieces, the model knows ", model.config().vocab);
   const text::BytePairVocabulary& vocabulary = tokenizer.vocabulary();
-  const std::int64_t context = model.config().context;
-  std::vector<Text> texts(prompts.size());
+  std::vector<Text> texts = read_prompts(model, tokenizer, prompts);
+  LanguageState state(model, state_options(model, texts, options));
   std::vector<std::int64_t> active;  // the texts that go on
-  for (std::size_t i = 0; i < prompts.size(); ++i) {
-    texts[i].to_read = tokenizer.encode(prompts[i]);
-    texts[i].written.prompt_tokens = std::ssize(texts[i].to_read);
-    texts[i].to_read.insert(texts[i].to_read.begin(), vocabulary.begin);
-    require(std::ssize(texts[i].to_read) <= context, kWhere,
-            "the model reads at most ", context, " tokens; prompt ", i, " has ",
-            texts[i].to_read.size());
-    if (options.max_tokens > 0) active.push_back(static_cast<std::int64_t>(i));
+  if (options.max_tokens > 0) {
+    active.resize(texts.size());
+    std::iota(active.begin(), active.end(), 0);
   }
-  LanguageStateOptions kept{.sequences = std::ssize(prompts),
-                            .cache = options.cache,
-                            .threads = options.threads};
-  // Pages for the texts as long as they may become, not for the whole context.
-  kept.pages = 1;
-  for (const Text& text : texts) {
-    const std::int64_t read = std::ssize(text.to_read);
-    const std::int64_t longest =
-        read + std::min(context - read, options.max_tokens);
-    kept.pages += (longest + kept.page_tokens - 1) / kept.page_tokens;
-  }
-  LanguageState state(model, kept);
   while (!active.empty()) {
     std::vector<LanguageState::Reading> readings;
     for (const std::int64_t i : active) {
@@ -154,7 +170,7 @@ std::vector<Continuation> generate(
         ++text.written.tokens;
         on_text(i, piece);
         ends = text.written.tokens == options.max_tokens ||
-               state.length(i) == context;
+               state.length(i) == model.config().context;
       }
       if (ends) {
         state.release(i);

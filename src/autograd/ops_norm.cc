@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <algorithm>
 
 #include "autograd/element_dropout.h"
 #include "autograd/products.h"

@@ -2,7 +2,6 @@
 #include "regard/nn/norms.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 
 #include "kernels/norms.h"

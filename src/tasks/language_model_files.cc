@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Language models from the files of others.
 #include <array>
-#include <cmath>
 #include <fstream>
 #include <string>
 #include <string_view>

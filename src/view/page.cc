@@ -2,7 +2,6 @@
 #include "regard/view/page.h"
 
 #include <algorithm>
-#include <cassert>
 #include <numeric>
 
 #include "io/atomic_file.h"
@@ -95,7 +94,7 @@ void check_size(const Trace& trace, const std::vector<Choice>& choices,
     const Section& section = trace.sections()[s];
     const auto block = static_cast<std::size_t>(section.rows()) *
                        static_cast<std::size_t>(section.columns()) * 2;
-    bytes += choices[s].blocks(section) * (block + 2) / 3 * 4;
+    bytes += choices[s].blocks(section) * ((block + 2) / 3 * 4);  // in base64
   }
   constexpr std::size_t kMegabyte = 1000000;
   require(bytes <= most, kWhere, "the page must have at most ",

@@ -2,7 +2,6 @@
 #include "view/trace_store.h"
 
 #include <algorithm>
-#include <iterator>
 #include <random>
 #include <utility>
 

@@ -155,8 +155,6 @@ Entry Problem<T>::entry(std::int64_t index) const {
 
 template <typename T>
 int threads_for(const Problem<T>& p, std::int64_t flops_a_pair) {
-  // Below this much work a second thread costs more than it brings.
-  constexpr double kSerialFlops = 1e6;
   double pairs = 0;
   for (std::int64_t i = 0; i < (p.packed ? p.entries : 1); ++i) {
     if (p.entries == 0) break;

@@ -81,6 +81,9 @@ struct Problem {
   void check_bias(const Longest& longest) const;
 };
 
+// Below this much work a second thread costs more than it brings.
+inline constexpr double kSerialFlops = 1e6;
+
 // How many threads a call is worth that does so many operations a pair.
 template <typename T>
 int threads_for(const Problem<T>& problem, std::int64_t flops_a_pair);

@@ -13,7 +13,7 @@
 
 #include "regard/core/aligned_buffer.h"
 #include "regard/core/threads.h"
-#include "regard/kernels/targets.h"
+#include "support/every_path.h"
 #include "support/run_backward.h"
 
 namespace regard {
@@ -29,17 +29,9 @@ struct Sizes {
                d_k = 16, d_v = 24;
 };
 
-AttentionCase sized(const Sizes& s, std::uint64_t seed = 1) {
-  AttentionCase c{.batch = s.batch,
-                  .heads = s.heads,
-                  .kv_heads = s.kv_heads,
-                  .q_len = s.q_len,
-                  .kv_len = s.kv_len,
-                  .d_k = s.d_k,
-                  .d_v = s.d_v};
-  Rng rng(seed);
-  test::fill_inputs(rng, c);
-  return c;
+AttentionCase sized(const Sizes& s) {
+  return test::filled(
+      {s.batch, s.heads, s.kv_heads, s.q_len, s.kv_len, s.d_k, s.d_v});
 }
 
 // Options that have a gradient of their own, and dropout. No bias.
@@ -117,9 +109,7 @@ TEST(BackwardBits, OfASharedBiasAreTheSameForAnyThreads) {
           .kv_len = 100}}) {
       AttentionCase c = sized(sizes);
       Rng rng(4);
-      c.bias = test::random_bias(
-          rng, {bits & 1 ? 1 : c.batch, bits & 2 ? 1 : c.heads,
-                bits & 4 ? 1 : c.q_len, bits & 8 ? 1 : c.kv_len});
+      c.bias = test::random_bias(rng, c.pair_shape(bits));
       for (int repeat = 0; repeat < (bits >= 8 ? 4 : 1); ++repeat) {
         expect_same_for_any_threads<float>(c);
       }
@@ -132,7 +122,7 @@ TEST(BackwardBits, OfABiasDoNotDependOnWhereItsGradientStands) {
   AttentionCase c = sized({.heads = 2, .q_len = 101, .kv_len = 301});
   c.mask = test::causal_spec();
   Rng rng(4);
-  c.bias = test::random_bias(rng, {c.batch, c.heads, c.q_len, c.kv_len});
+  c.bias = test::random_bias(rng, c.pair_shape());
   const BackwardCase b = backward_of(c);
   constexpr std::int64_t kStride = 304;
   const std::int64_t rows = c.batch * c.heads * c.q_len;
@@ -162,11 +152,11 @@ TEST(BackwardBits, OfABiasDoNotDependOnWhereItsGradientStands) {
 }
 
 TEST(BackwardBits, OfPackedSequencesAreTheSameForAnyThreads) {
-  AttentionCase c = with_options({.batch = 5, .q_len = 210, .kv_len = 400});
-  c.q_offsets = {0, 100, 100, 101, 160, 210};
-  c.kv_offsets = {0, 50, 70, 270, 400, 400};
+  AttentionCase c =
+      test::filled(test::packed_shape(with_options({}), {100, 0, 1, 59, 50},
+                                      {50, 20, 200, 130, 0}),
+                   5);
   Rng rng(5);
-  test::fill_inputs(rng, c);
   c.bias = test::random_bias(rng, {1, 1, 100, 200});
   c.mask = test::causal_spec();
   expect_same_for_any_threads<float>(c);
@@ -238,15 +228,8 @@ TEST(BackwardBits, OfPaddedAndPackedSequencesAreTheSame) {
   padded.bias = test::random_bias(rng, {4, 1, 130, 200});
   const BackwardCase b = backward_of(padded);
 
-  BackwardCase p{.forward = padded};
+  BackwardCase p{.forward = test::packed_shape(padded, q_lens, kv_lens)};
   AttentionCase& packed = p.forward;
-  packed.q_offsets = packed.kv_offsets = {0};
-  for (std::size_t s = 0; s < 4; ++s) {
-    packed.q_offsets.push_back(packed.q_offsets.back() + q_lens[s]);
-    packed.kv_offsets.push_back(packed.kv_offsets.back() + kv_lens[s]);
-  }
-  packed.q_len = packed.q_offsets.back();
-  packed.kv_len = packed.kv_offsets.back();
   // to[n] <- from, in the order of the packed rows.
   const auto gather = [&](const auto& from, bool queries, std::int64_t heads,
                           std::int64_t width) {
@@ -288,12 +271,7 @@ TEST(BackwardBits, OfPaddedAndPackedSequencesAreTheSame) {
   }
 }
 
-class BackwardTargets : public ::testing::Test {
- protected:
-  void TearDown() override { set_simd_target(""); }
-};
-
-TEST_F(BackwardTargets, GiveTheSameBits) {
+TEST(BackwardTargets, GiveTheSameBits) {
   for (const bool cosine : {false, true}) {
     AttentionCase c = with_options({.batch = 2,
                                     .heads = 6,
@@ -311,32 +289,26 @@ TEST_F(BackwardTargets, GiveTheSameBits) {
     const BackwardCase b = backward_of(c);
     const auto best = test::run_backward<float>(b);
     const auto best_half = test::run_backward<Float16>(b);
-    for (const std::string& target : simd_targets()) {
-      // These do not fuse a product and a sum.
-      if (target == "EMU128" || target == "SCALAR") continue;
-      set_simd_target(target);
-      EXPECT_EQ(test::different_bits(test::run_backward<float>(b), best), "")
-          << target;
+    test::on_every_simd_target([&](const std::string& target) {
+      if (!test::fuses_products(target)) return;
+      EXPECT_EQ(test::different_bits(test::run_backward<float>(b), best), "");
       EXPECT_EQ(test::different_bits(test::run_backward<Float16>(b), best_half),
-                "")
-          << target;
-    }
-    set_simd_target("");
+                "");
+    });
   }
 }
 
 // SCALAR has no kernels: there the plain loops serve floats too.
-TEST_F(BackwardTargets, AreAllAsExactAsTheDefinition) {
+TEST(BackwardTargets, AreAllAsExactAsTheDefinition) {
   AttentionCase c = with_options(
       {.batch = 2, .heads = 4, .kv_heads = 2, .q_len = 53, .kv_len = 103});
   Rng rng(9);
   c.mask = test::causal_spec();
   c.bias = test::random_bias(rng, {1, c.heads, 1, c.kv_len});
-  for (const std::string& target : simd_targets()) {
-    set_simd_target(target);
-    EXPECT_EQ(test::gradient_complaint<float>(backward_of(c)), "") << target;
-    EXPECT_EQ(test::gradient_complaint<BFloat16>(backward_of(c)), "") << target;
-  }
+  test::on_every_simd_target([&](const std::string&) {
+    EXPECT_EQ(test::gradient_complaint<float>(backward_of(c)), "");
+    EXPECT_EQ(test::gradient_complaint<BFloat16>(backward_of(c)), "");
+  });
 }
 
 }  // namespace

@@ -86,17 +86,9 @@ struct Sizes {
                d_k = 3, d_v = 2;
 };
 
-AttentionCase sized(const Sizes& s, std::uint64_t seed = 1) {
-  AttentionCase c{.batch = s.batch,
-                  .heads = s.heads,
-                  .kv_heads = s.kv_heads,
-                  .q_len = s.q_len,
-                  .kv_len = s.kv_len,
-                  .d_k = s.d_k,
-                  .d_v = s.d_v};
-  Rng rng(seed);
-  test::fill_inputs(rng, c);
-  return c;
+AttentionCase sized(const Sizes& s) {
+  return test::filled(
+      {s.batch, s.heads, s.kv_heads, s.q_len, s.kv_len, s.d_k, s.d_v});
 }
 
 // With the gradient of the log-sum-exp and without.
@@ -122,11 +114,8 @@ TEST(BackwardDifferences, OfEveryShape) {
 }
 
 TEST(BackwardDifferences, OfEveryMask) {
-  DenseBools pairs({2, 4, 4, 5});
   Rng rng(3);
-  for (std::size_t n = 0; n < pairs.size(); ++n) {
-    pairs.values[n] = test::chance(rng, 0.5);
-  }
+  const DenseBools pairs = test::random_bools(rng, {2, 4, 4, 5}, 0.5);
   DenseBools keys({1, 1, 1, 5});
   keys.values[1] = keys.values[3] = true;
   for (const test::MaskSpec& mask :
@@ -148,9 +137,7 @@ TEST(BackwardDifferences, OfABiasInEveryBroadcastShape) {
   for (int bits = 0; bits < 16; ++bits) {
     AttentionCase c = sized({});
     Rng rng(4);
-    c.bias = test::random_bias(
-        rng, {bits & 1 ? 1 : c.batch, bits & 2 ? 1 : c.heads,
-              bits & 4 ? 1 : c.q_len, bits & 8 ? 1 : c.kv_len});
+    c.bias = test::random_bias(rng, c.pair_shape(bits));
     if (bits == 0) {  // a hidden pair, and a row that sees nothing
       c.bias->values[2] = -kInf;
       for (std::int64_t j = 0; j < c.kv_len; ++j) {
@@ -229,13 +216,9 @@ TEST(BackwardDifferences, OfAllOptionsTogether) {
 }
 
 TEST(BackwardDifferences, OfPackedSequences) {
-  AttentionCase c = sized({.batch = 4, .q_len = 7, .kv_len = 8});
-  c.q_offsets = {0, 3, 3, 6, 7};
-  c.kv_offsets = {0, 4, 6, 6, 8};
+  AttentionCase c = test::filled(
+      test::packed_shape(sized({}), {3, 0, 3, 1}, {4, 2, 0, 2}), 8);
   Rng rng(8);
-  c.q = test::normal_values(rng, test::volume(c.q_shape()));
-  c.k = test::normal_values(rng, test::volume(c.k_shape()));
-  c.v = test::normal_values(rng, test::volume(c.v_shape()));
   expect_right_both_ways(c);
   c.mask = test::causal_spec() & test::lengths_spec({3, 2, 0, 1});
   c.alibi_slopes = {0.1, -0.2, 0.3, 0};
@@ -263,8 +246,8 @@ TEST(BackwardDifferences, AZeroVectorHasNoDirection) {
   const auto e = c.entry(1);
   const std::size_t q_at = c.query_at(e, 3, 2, c.d_k);
   const std::size_t k_at = c.key_at(e, 0, 4, c.d_k);
-  std::fill_n(c.q.begin() + static_cast<std::ptrdiff_t>(q_at), c.d_k, 0.0);
-  std::fill_n(c.k.begin() + static_cast<std::ptrdiff_t>(k_at), c.d_k, 0.0);
+  test::fill_row(c.q, q_at, c.d_k, 0);
+  test::fill_row(c.k, k_at, c.d_k, 0);
   Rng rng(10);
   BackwardCase b = test::backward_case(rng, c);
   const auto got = test::run_backward<double>(b);
@@ -291,12 +274,13 @@ TEST(BackwardDifferences, HoldTheReference) {
     const auto got = test::run_backward<double>(b);
     const auto reference = test::reference_backward<double>(b);
     test::for_each_gradient(
-        got, reference, [](const char* name, const auto& x, const auto& y) {
+        [](const char* name, const auto& x, const auto& y) {
           ASSERT_EQ(x.size(), y.size());
           for (std::size_t n = 0; n < x.size(); ++n) {
             EXPECT_NEAR(x[n], y[n], 1e-12) << name << "[" << n << "]";
           }
-        });
+        },
+        got, reference);
   }
 }
 

@@ -8,15 +8,12 @@
 // softcap, cosine (any value), causal = top_left or bottom_right, and threads.
 // OUT gets out, lse and the gradients dq, dk, dv, d_bias, d_alibi_slopes,
 // d_sinks and d_head_scales of what was given.
-#include <cstdio>
-#include <exception>
-#include <map>
 #include <span>
 #include <string>
-#include <vector>
+#include <utility>
 
 #include "regard/attention/backward.h"
-#include "regard/io/safetensors.h"
+#include "support/driver.h"
 
 namespace {
 
@@ -46,22 +43,15 @@ struct Driver {
   }
 
   AttentionOptions options() const {
-    const auto& metadata = file.metadata();
-    const auto text = [&](const char* name) -> std::string {
-      const auto found = metadata.find(name);
-      return found == metadata.end() ? "" : found->second;
-    };
+    using test::number_of;
     AttentionOptions o;
-    if (!text("scale").empty()) o.scale = std::stof(text("scale"));
-    if (!text("softcap").empty()) o.softcap = std::stof(text("softcap"));
-    if (!text("threads").empty()) o.threads.count = std::stoi(text("threads"));
-    if (!text("cosine").empty()) o.score = Score::kCosine;
-    if (file.contains("keep")) o.mask = mask::keep(file.view<bool, 4>("keep"));
-    if (text("causal") == "top_left") {
-      o.mask = o.mask & mask::causal(mask::kTopLeft);
-    } else if (text("causal") == "bottom_right") {
-      o.mask = o.mask & mask::causal();
+    if (!test::text_of(file, "scale").empty()) {
+      o.scale = static_cast<float>(number_of(file, "scale", 0));
     }
+    o.softcap = static_cast<float>(number_of(file, "softcap", 0));
+    o.threads.count = static_cast<int>(number_of(file, "threads", 0));
+    if (!test::text_of(file, "cosine").empty()) o.score = Score::kCosine;
+    o.mask = test::mask_of(file);
     if (file.contains("bias")) o.bias = file.view<float, 4>("bias");
     o.alibi_slopes = per_head("alibi_slopes");
     o.sinks = per_head("sinks");
@@ -104,19 +94,10 @@ struct Driver {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 3) {
-    std::fprintf(stderr,
-                 "usage: backward_driver IN.safetensors OUT.safetensors\n");
-    return 2;
-  }
-  try {
-    const SafetensorsFile file = SafetensorsFile::open(argv[1]);
-    Driver driver{file};
-    driver.run();
-    save_safetensors(argv[2], driver.result);
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "backward_driver: %s\n", error.what());
-    return 1;
-  }
-  return 0;
+  return test::drive(argc, argv, "backward_driver",
+                     [](const SafetensorsFile& file) {
+                       Driver driver{file};
+                       driver.run();
+                       return std::move(driver.result);
+                     });
 }

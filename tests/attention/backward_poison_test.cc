@@ -17,21 +17,20 @@ namespace {
 using test::AttentionCase;
 using test::BackwardCase;
 using test::DenseBools;
+using test::fill_row;
+using test::kPoisons;
 using test::Rng;
 
 constexpr double kInf = std::numeric_limits<double>::infinity();
-const double kPoisons[] = {std::nan(""), kInf, -kInf};
 
 AttentionCase medium(bool cosine = false) {
-  AttentionCase c{.batch = 2,
-                  .heads = 4,
-                  .kv_heads = 2,
-                  .q_len = 60,
-                  .kv_len = 150,
-                  .d_k = 16,
-                  .d_v = 24};
-  Rng rng(1);
-  test::fill_inputs(rng, c);
+  AttentionCase c = test::filled({.batch = 2,
+                                  .heads = 4,
+                                  .kv_heads = 2,
+                                  .q_len = 60,
+                                  .kv_len = 150,
+                                  .d_k = 16,
+                                  .d_v = 24});
   c.cosine = cosine;
   c.head_scales = {1, 2, 0.5, -1};
   c.alibi_slopes = {0.1, 0, -0.1, 0.2};
@@ -41,11 +40,6 @@ AttentionCase medium(bool cosine = false) {
 BackwardCase backward_of(const AttentionCase& c) {
   Rng rng(2);
   return test::backward_case(rng, c, true);
-}
-
-void fill_row(std::vector<double>& values, std::size_t at, std::int64_t width,
-              double value) {
-  std::fill_n(values.begin() + static_cast<std::ptrdiff_t>(at), width, value);
 }
 
 // Hidden places change no bit.
@@ -72,7 +66,7 @@ void expect_reach(const BackwardCase& b, bool reaches_something = true) {
   const auto exact = test::reference_backward<double>(b);
   bool some = false;
   test::for_each_gradient(
-      got, exact, [&](const char* name, const auto& x, const auto& y) {
+      [&](const char* name, const auto& x, const auto& y) {
         ASSERT_EQ(x.size(), y.size());
         for (std::size_t n = 0; n < x.size(); ++n) {
           const double ours = test::to_double(x[n]);
@@ -85,7 +79,8 @@ void expect_reach(const BackwardCase& b, bool reaches_something = true) {
                 << name << "[" << n << "], " << b.forward.describe();
           }
         }
-      });
+      },
+      got, exact);
   EXPECT_EQ(some, reaches_something) << b.forward.describe();
 }
 
@@ -177,10 +172,8 @@ TEST(BackwardPoison, InKeysHiddenByADenseMaskReachesNothing) {
     for (const double poison : kPoisons) {
       AttentionCase c = medium(cosine);
       Rng rng(3);
-      DenseBools pairs({2, 1, 1, c.kv_len});
-      for (std::size_t n = 0; n < pairs.size(); ++n) {
-        pairs.values[n] = test::chance(rng, 0.3);
-      }
+      const DenseBools pairs =
+          test::random_bools(rng, {2, 1, 1, c.kv_len}, 0.3);
       c.mask = test::drop_spec(pairs);
       const BackwardCase clean = backward_of(c);
       BackwardCase poisoned = clean;
@@ -242,13 +235,9 @@ TEST(BackwardPoison, InAHiddenBiasReachesNothing) {
 
 // Everything that a mask can hide from a spoiled row must stay clean.
 std::vector<test::MaskSpec> masks() {
-  DenseBools pairs({1, 1, 60, 150});
   Rng rng(6);
-  for (std::size_t n = 0; n < pairs.size(); ++n) {
-    pairs.values[n] = test::chance(rng, 0.5);
-  }
   return {test::causal_spec(), test::causal_spec() & test::window_spec(20, 0),
-          test::keep_spec(pairs)};
+          test::keep_spec(test::random_bools(rng, {1, 1, 60, 150}, 0.5))};
 }
 
 TEST(BackwardPoison, InAQueryReachesItsRowAndTheKeysItSees) {
@@ -325,8 +314,7 @@ TEST(BackwardPoison, InADroppedValueReachesNothing) {
   c.batch = 1;
   c.head_scales = {1};
   c.alibi_slopes = {0};
-  Rng rng(8);
-  test::fill_inputs(rng, c);
+  c = test::filled(c, 8);
   BackwardCase b = backward_of(c);
   for (std::int64_t j = 0; j < c.kv_len; ++j) {
     if (!test::reference_drops(c, 0, 0, 0, j)) continue;
@@ -348,17 +336,18 @@ TEST(BackwardPoison, OfAllKindsTogetherStaysWhereItBelongs) {
     AttentionCase& f = b.forward;
     for (auto* values : {&f.q, &f.k, &f.v, &b.d_out}) {
       const auto at = test::pick(rng, 0, std::ssize(*values) - 1);
-      (*values)[static_cast<std::size_t>(at)] = kPoisons[test::pick(rng, 0, 2)];
+      (*values)[static_cast<std::size_t>(at)] = test::random_poison(rng);
     }
     SCOPED_TRACE(seed);
     const auto exact = test::reference_backward<double>(b);
     bool some = false;
-    test::for_each_gradient(exact, exact,
-                            [&](const char*, const auto& x, const auto&) {
-                              for (const double value : x) {
-                                some = some || !std::isfinite(value);
-                              }
-                            });
+    test::for_each_gradient(
+        [&](const char*, const auto& values) {
+          for (const double value : values) {
+            some = some || !std::isfinite(value);
+          }
+        },
+        exact);
     expect_reach<float>(b, some);
     expect_reach<double>(b, some);
   }

@@ -4,11 +4,12 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <limits>
+#include <cstring>
 #include <vector>
 
-#include "attention/bf16_cases.h"
-#include "kernels/bf16_cpu.h"
+#include "support/bf16_cases.h"
+#include "support/every_path.h"
+#include "support/refusal.h"
 #include "support/run_backward.h"
 
 namespace regard {
@@ -17,26 +18,20 @@ namespace {
 using test::AttentionCase;
 using test::BackwardCase;
 using test::BackwardRun;
-using test::bf16_case;
-using test::Bf16Shape;
 using test::DenseBools;
+using test::fill_row;
+using test::filled;
+using test::kPoisons;
 using test::Layout;
 using test::medium_bf16_case;
 using test::on_every_bf16_path;
 using test::Rng;
 
-constexpr double kInf = std::numeric_limits<double>::infinity();
-const double kPoisons[] = {std::nan(""), kInf, -kInf};
-
-BackwardRun in_bf16(BackwardRun run = {}) {
-  run.compute = Compute::kBFloat16;
-  return run;
-}
-
 template <typename T>
 test::ProducedGradients<T> run(const BackwardCase& b,
-                               const BackwardRun& options = {}) {
-  return test::run_backward<T>(b, in_bf16(options));
+                               BackwardRun options = {}) {
+  options.compute = Compute::kBFloat16;
+  return test::run_backward<T>(b, options);
 }
 
 // A weight, a score's gradient and what is stored are each off by half a unit
@@ -63,15 +58,7 @@ void expect_near(const BackwardCase& b, const BackwardRun& options) {
     EXPECT_LE(std::sqrt(squares), 0x1p-7 * std::sqrt(size_squares) + 1e-30)
         << name << ", " << b.forward.describe();
   };
-  judge("dq", got.q, exact.result.q, exact.sizes.q);
-  judge("dk", got.k, exact.result.k, exact.sizes.k);
-  judge("dv", got.v, exact.result.v, exact.sizes.v);
-  judge("d_bias", got.bias, exact.result.bias, exact.sizes.bias);
-  judge("d_alibi_slopes", got.alibi_slopes, exact.result.alibi_slopes,
-        exact.sizes.alibi_slopes);
-  judge("d_sinks", got.sinks, exact.result.sinks, exact.sizes.sinks);
-  judge("d_head_scales", got.head_scales, exact.result.head_scales,
-        exact.sizes.head_scales);
+  test::for_each_gradient(judge, got, exact.result, exact.sizes);
   EXPECT_TRUE(got.gaps_are_untouched);
 }
 
@@ -87,32 +74,21 @@ void expect_exact(const AttentionCase& c, const BackwardRun& options = {},
   });
 }
 
-class Bf16BackwardShapes : public ::testing::TestWithParam<Bf16Shape> {};
+class Bf16BackwardShapes : public ::testing::TestWithParam<AttentionCase> {};
 
 TEST_P(Bf16BackwardShapes, AreNearTheDefinition) {
-  expect_exact(bf16_case(GetParam()));
+  expect_exact(filled(GetParam()));
 }
 
 TEST_P(Bf16BackwardShapes, AreNearUnderACausalMask) {
-  AttentionCase c = bf16_case(GetParam());
+  AttentionCase c = filled(GetParam());
   c.mask = test::causal_spec();
   expect_exact(c, {}, true);
 }
 
 INSTANTIATE_TEST_SUITE_P(, Bf16BackwardShapes,
-                         ::testing::Values(Bf16Shape{1, 1, 1, 1, 1, 1, 1},
-                                           Bf16Shape{1, 1, 1, 1, 33, 32, 16},
-                                           Bf16Shape{2, 3, 1, 17, 31, 31, 15},
-                                           Bf16Shape{1, 2, 2, 16, 32, 33, 17},
-                                           Bf16Shape{1, 2, 1, 33, 257, 64, 64},
-                                           Bf16Shape{1, 2, 2, 97, 300, 128, 48},
-                                           Bf16Shape{1, 6, 2, 59, 97, 80, 96},
-                                           Bf16Shape{2, 2, 1, 300, 70, 7, 5},
-                                           Bf16Shape{1, 1, 1, 40, 64, 144, 160},
-                                           Bf16Shape{1, 2, 1, 0, 5, 8, 8},
-                                           Bf16Shape{1, 2, 1, 5, 0, 8, 8},
-                                           Bf16Shape{1, 2, 1, 5, 40, 8, 0}),
-                         test::bf16_shape_name);
+                         ::testing::ValuesIn(test::bf16_shapes(144, 160)),
+                         [](const auto& c) { return c.param.shape_name(); });
 
 TEST(Bf16Backward, TakesEveryLayout) {
   for (const Layout layout : {Layout::kLengthFirst, Layout::kWithGaps}) {
@@ -140,17 +116,7 @@ TEST(Bf16Backward, HasEveryOption) {
 }
 
 TEST(Bf16Backward, HasPackedSequences) {
-  AttentionCase c{.batch = 6,
-                  .heads = 4,
-                  .kv_heads = 2,
-                  .q_len = 157,
-                  .kv_len = 252,
-                  .d_k = 16,
-                  .d_v = 24};
-  c.q_offsets = {0, 7, 7, 8, 57, 60, 157};
-  c.kv_offsets = {0, 7, 12, 72, 121, 121, 252};
-  Rng rng(1);
-  test::fill_inputs(rng, c);
+  AttentionCase c = filled(test::six_sequences());
   expect_exact(c);
   c.mask = test::causal_spec();
   c.alibi_slopes = {0.1, 0.2, -0.3, 0};
@@ -171,7 +137,7 @@ TEST(Bf16Backward, WritesOnlyWhatIsWanted) {
 }
 
 TEST(Bf16Backward, GivesTheSameBitsForAnyThreadsAndBatch) {
-  AttentionCase c = bf16_case({3, 4, 2, 150, 300, 40, 24});
+  AttentionCase c = filled({3, 4, 2, 150, 300, 40, 24});
   c.mask = test::causal_spec();
   c.dropout_rate = 0.1f;
   c.alibi_slopes = {0.1, 0.2, -0.3, 0};
@@ -185,12 +151,9 @@ TEST(Bf16Backward, GivesTheSameBitsForAnyThreadsAndBatch) {
           "");
     }
     BackwardCase one = b;
-    one.forward.batch = 1;
-    one.forward.q.resize(test::volume(one.forward.q_shape()));
-    one.forward.k.resize(test::volume(one.forward.k_shape()));
-    one.forward.v.resize(test::volume(one.forward.v_shape()));
-    one.d_out.resize(test::volume(one.forward.out_shape()));
-    one.d_lse.resize(one.d_lse.size() / 3);
+    one.forward = test::alone(b.forward, 0);
+    one.d_out.resize(b.d_out.size() / 3);
+    one.d_lse.resize(b.d_lse.size() / 3);
     const auto alone = run<BFloat16>(one);
     const auto begins = [](const auto& part, const auto& all) {
       return std::memcmp(part.data(), all.data(),
@@ -213,11 +176,6 @@ TEST(Bf16Backward, RoundsToBf16) {
 }
 
 // ---- NaN and infinities ----
-
-void fill_row(std::vector<double>& values, std::size_t at, std::int64_t width,
-              double value) {
-  std::fill_n(values.begin() + static_cast<std::ptrdiff_t>(at), width, value);
-}
 
 TEST(Bf16Backward, KeepsPoisonInHiddenPlacesFromEveryGradient) {
   for (const bool cosine : {false, true}) {
@@ -271,13 +229,14 @@ TEST(Bf16Backward, LetsPoisonReachWhatDependsOnIt) {
       on_every_bf16_path([&] {
         const auto got = run<float>(b);
         test::for_each_gradient(
-            got, exact, [&](const char* name, const auto& x, const auto& y) {
+            [&](const char* name, const auto& x, const auto& y) {
               for (std::size_t n = 0; n < x.size(); ++n) {
                 ASSERT_EQ(std::isfinite(x[n]), std::isfinite(y[n]))
                     << name << "[" << n << "], poison " << poison << " in "
                     << what;
               }
-            });
+            },
+            got, exact);
       });
     }
   }
@@ -288,14 +247,11 @@ TEST(Bf16Backward, RefusesDouble) {
   const BackwardCase b = test::backward_case(rng, medium_bf16_case(), false);
   test::BackwardCall<double> call(b, {});
   call.options.compute = Compute::kBFloat16;
-  try {
-    attention_backward(call.inputs, call.gradients, call.options);
-    FAIL();
-  } catch (const InvalidArgument& error) {
-    EXPECT_STREQ(error.what(),
-                 "attention_backward: compute in bf16 is for float, bf16 and "
-                 "fp16; q is double");
-  }
+  EXPECT_EQ(test::refusal([&] {
+              attention_backward(call.inputs, call.gradients, call.options);
+            }),
+            "attention_backward: compute in bf16 is for float, bf16 and fp16; "
+            "q is double");
 }
 
 }  // namespace

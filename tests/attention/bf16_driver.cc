@@ -3,67 +3,42 @@
 //
 //   bf16_driver IN.safetensors OUT.safetensors
 //
-// IN holds q, k and v as bf16, and if wanted bias (float) and a dense mask keep
-// [b, h, q, k]. Its metadata hold scale and causal = top_left or bottom_right.
+// IN holds q, k, v and d_out as bf16, and if wanted bias (float) and a dense
+// mask keep [b, h, q, k]. Its metadata hold causal = top_left or bottom_right.
 // OUT gets out.amx, out.dot and out.portable, for the paths that the machine
-// has; with d_out in IN also their gradients dq.amx, dk.amx, dv.amx, ...
-#include <cstdio>
-#include <exception>
+// has, and their gradients dq.amx, dk.amx, dv.amx, ...
 #include <string>
 #include <utility>
 
-#include "kernels/bf16_cpu.h"
 #include "regard/attention/attention.h"
 #include "regard/attention/backward.h"
-#include "regard/io/safetensors.h"
+#include "support/bf16_paths.h"
+#include "support/driver.h"
 
 namespace {
 
 using namespace regard;
 
-AttentionOptions options_of(const SafetensorsFile& file) {
-  const auto text = [&](const char* name) -> std::string {
-    const auto found = file.metadata().find(name);
-    return found == file.metadata().end() ? "" : found->second;
-  };
-  AttentionOptions o;
-  o.compute = Compute::kBFloat16;
-  if (!text("scale").empty()) o.scale = std::stof(text("scale"));
-  if (file.contains("keep")) o.mask = mask::keep(file.view<bool, 4>("keep"));
-  if (text("causal") == "top_left") {
-    o.mask = o.mask & mask::causal(mask::kTopLeft);
-  } else if (text("causal") == "bottom_right") {
-    o.mask = o.mask & mask::causal();
-  }
-  if (file.contains("bias")) o.bias = file.view<float, 4>("bias");
-  return o;
-}
-
-void run(const char* from, const char* to) {
-  const SafetensorsFile file = SafetensorsFile::open(from);
+StateDict run(const SafetensorsFile& file) {
   const auto q = file.view<BFloat16, 4>("q");
   const auto k = file.view<BFloat16, 4>("k");
   const auto v = file.view<BFloat16, 4>("v");
-  const std::pair<kernels::Bf16Path, const char*> paths[] = {
-      {kernels::Bf16Path::kAmx, "amx"},
-      {kernels::Bf16Path::kDot, "dot"},
-      {kernels::Bf16Path::kPortable, "portable"}};
+  AttentionOptions options;
+  options.compute = Compute::kBFloat16;
+  options.mask = test::mask_of(file);
+  if (file.contains("bias")) options.bias = file.view<float, 4>("bias");
   StateDict result;
-  for (const auto& [path, path_name] : paths) {
-    if (!kernels::choose_bf16_path(path)) continue;
-    const std::string suffix = std::string(".") + path_name;
-    const auto make = [&](const char* name, Shape shape) {
-      Tensor& tensor = result[name + suffix] =
+  test::for_each_bf16_path([&](const std::string& path) {
+    const auto make = [&](const std::string& name, Shape shape) {
+      Tensor& tensor = result[name + "." + path] =
           Tensor(DType::kBFloat16, std::move(shape));
       return tensor.view<BFloat16, 4>();
     };
     const auto out =
         make("out", {q.extent(0), q.extent(1), q.extent(2), v.extent(3)});
     Tensor lse(Shape{q.extent(0), q.extent(1), q.extent(2)});
-    AttentionOptions options = options_of(file);
     options.log_sum_exp = lse.view<float, 3>();
     attention_forward(q, k, v, out, options);
-    if (!file.contains("d_out")) continue;
     attention_backward({.q = q,
                         .k = k,
                         .v = v,
@@ -74,22 +49,12 @@ void run(const char* from, const char* to) {
                         .k = make("dk", file.shape("k")),
                         .v = make("dv", file.shape("v"))},
                        options);
-  }
-  save_safetensors(to, result);
+  });
+  return result;
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 3) {
-    std::fprintf(stderr, "usage: bf16_driver IN.safetensors OUT.safetensors\n");
-    return 2;
-  }
-  try {
-    run(argv[1], argv[2]);
-    return 0;
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "bf16_driver: %s\n", error.what());
-    return 1;
-  }
+  return test::drive(argc, argv, "bf16_driver", run);
 }

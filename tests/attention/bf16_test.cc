@@ -3,50 +3,30 @@
 // has, at most twice as wrong as a plain loop that rounds to bf16.
 #include <gtest/gtest.h>
 
-#include <cstring>
-#include <limits>
 #include <string>
 #include <vector>
 
-#include "attention/bf16_cases.h"
-#include "kernels/bf16_cpu.h"
-#include "regard/kernels/targets.h"
+#include "support/bf16_cases.h"
+#include "support/every_path.h"
+#include "support/refusal.h"
 #include "support/run_attention.h"
 
 namespace regard {
 namespace {
 
-using kernels::Bf16Path;
 using test::AttentionCase;
-using test::bf16_case;
-using test::Bf16Shape;
 using test::DenseBools;
+using test::filled;
 using test::Layout;
 using test::medium_bf16_case;
 using test::on_every_bf16_path;
 using test::Produced;
 using test::Rng;
 
-constexpr double kInf = std::numeric_limits<double>::infinity();
 template <typename T>
-Produced<T> run(const AttentionCase& c, const test::RunOptions& run = {}) {
-  test::Stored<T> q(c.q_shape(), run.q, c.q);
-  test::Stored<T> k(c.k_shape(), run.kv, c.k);
-  test::Stored<T> v(c.v_shape(), run.kv, c.v);
-  test::Stored<T> out(c.out_shape(), run.out);
-  test::CallOptions<float> options(c);
-  Produced<T> produced;
-  produced.lse.assign(static_cast<std::size_t>(c.rows() * c.heads * c.q_len),
-                      12345.0f);
-  options.value.log_sum_exp = {produced.lse.data(),
-                               {c.rows(), c.heads, c.q_len}};
-  options.value.threads.count = run.threads;
-  options.value.compute = Compute::kBFloat16;
-  attention_forward(q.const_view(), k.const_view(), v.const_view(), out.view(),
-                    options.value);
-  produced.out = out.elements();
-  produced.gaps_are_untouched = out.gaps_are_untouched(c.out_shape(), run.out);
-  return produced;
+Produced<T> run(const AttentionCase& c, test::RunOptions options = {}) {
+  options.compute = Compute::kBFloat16;
+  return test::run_attention<T>(c, options);
 }
 
 double to_bf16(double value) { return test::round_to_storage<BFloat16>(value); }
@@ -108,30 +88,19 @@ void expect_exact(const AttentionCase& c,
   });
 }
 
-class Bf16Shapes : public ::testing::TestWithParam<Bf16Shape> {};
+class Bf16Shapes : public ::testing::TestWithParam<AttentionCase> {};
 
-TEST_P(Bf16Shapes, AreAsExactAsAPlainLoop) {
-  expect_exact(bf16_case(GetParam()));
-}
+TEST_P(Bf16Shapes, AreAsExactAsAPlainLoop) { expect_exact(filled(GetParam())); }
 
 TEST_P(Bf16Shapes, AreAsExactUnderACausalMask) {
-  AttentionCase c = bf16_case(GetParam());
+  AttentionCase c = filled(GetParam());
   c.mask = test::causal_spec();
   expect_exact(c);
 }
 
 INSTANTIATE_TEST_SUITE_P(, Bf16Shapes,
-                         ::testing::Values(Bf16Shape{1, 1, 1, 1, 1, 1, 1},
-                                           Bf16Shape{1, 1, 1, 1, 33, 32, 16},
-                                           Bf16Shape{2, 3, 1, 17, 31, 31, 15},
-                                           Bf16Shape{1, 2, 2, 16, 32, 33, 17},
-                                           Bf16Shape{1, 2, 1, 33, 257, 64, 64},
-                                           Bf16Shape{1, 2, 2, 97, 300, 128, 48},
-                                           Bf16Shape{1, 6, 2, 59, 97, 80, 96},
-                                           Bf16Shape{2, 2, 1, 300, 70, 7, 5},
-                                           Bf16Shape{1, 1, 1, 40, 64, 300,
-                                                     272}),
-                         test::bf16_shape_name);
+                         ::testing::ValuesIn(test::bf16_shapes(300, 272)),
+                         [](const auto& c) { return c.param.shape_name(); });
 
 TEST(Bf16, TakesEveryLayoutAndStorage) {
   const AttentionCase c = test::rounded_to<BFloat16>(medium_bf16_case());
@@ -165,7 +134,7 @@ TEST(Bf16, HasEveryMask) {
 }
 
 TEST(Bf16, SkipsAndSeesTheRightKeysOfLongMasks) {
-  AttentionCase c = bf16_case({1, 2, 1, 70, 700, 32, 16});
+  AttentionCase c = filled({1, 2, 1, 70, 700, 32, 16});
   c.mask = test::window_spec(40, 0);
   expect_exact(c);
   c.mask = test::causal_spec(mask::kTopLeft);
@@ -198,17 +167,7 @@ TEST(Bf16, HasEveryOption) {
 }
 
 TEST(Bf16, HasPackedSequences) {
-  AttentionCase c{.batch = 6,
-                  .heads = 4,
-                  .kv_heads = 2,
-                  .q_len = 157,
-                  .kv_len = 252,
-                  .d_k = 16,
-                  .d_v = 24};
-  c.q_offsets = {0, 7, 7, 8, 57, 60, 157};
-  c.kv_offsets = {0, 7, 12, 72, 121, 121, 252};
-  Rng rng(1);
-  test::fill_inputs(rng, c);
+  AttentionCase c = filled(test::six_sequences());
   expect_exact(c);
   c.mask = test::causal_spec();
   c.alibi_slopes = {0.1, 0.2, -0.3, 0};
@@ -216,12 +175,8 @@ TEST(Bf16, HasPackedSequences) {
   expect_exact(c);
 }
 
-TEST(Bf16, AcceptsSizesOfZero) {
-  expect_exact(bf16_case({1, 2, 1, 5, 0, 8, 8}));
-  expect_exact(bf16_case({1, 2, 1, 0, 5, 8, 8}));
-  expect_exact(bf16_case({0, 2, 1, 5, 5, 8, 8}));
-  expect_exact(bf16_case({1, 2, 1, 5, 40, 8, 0}));
-  AttentionCase c = bf16_case({2, 2, 1, 5, 40, 8, 8});
+TEST(Bf16, TakesABatchEntryWithoutKeys) {
+  AttentionCase c = filled({2, 2, 1, 5, 40, 8, 8});
   c.mask = test::lengths_spec({0, 40});
   expect_exact(c);
 }
@@ -236,9 +191,8 @@ TEST(Bf16, IsTheSameWhetherScoresAreBoundedOrNot) {
   small.mask = wide.mask = test::keep_spec(pairs);
   for (std::int64_t b = 0; b < 2; ++b) {
     for (std::int64_t h = 0; h < 4; h += 2) {
-      for (std::int64_t d = 0; d < small.d_k; ++d) {
-        wide.k[wide.key_at(wide.entry(b), h, 0, wide.d_k) + d] = 1e4;
-      }
+      test::fill_row(wide.k, wide.key_at(wide.entry(b), h, 0, wide.d_k),
+                     wide.d_k, 1e4);
     }
   }
   on_every_bf16_path([&] {
@@ -249,16 +203,13 @@ TEST(Bf16, IsTheSameWhetherScoresAreBoundedOrNot) {
 
 TEST(Bf16, TakesScoresFarApart) {
   for (const double deviation : {5.0, 30.0, 1e3, 1e8}) {
-    AttentionCase c = bf16_case({1, 2, 1, 40, 600, 32, 16});
-    Rng rng(5);
-    test::fill_inputs(rng, c, deviation);
-    expect_exact(c);
+    expect_exact(filled({1, 2, 1, 40, 600, 32, 16}, 5, deviation));
   }
 }
 
 TEST(Bf16, TakesValuesAtTheEndsOfTheRange) {
   for (const double factor : {1e-30, 1e30, 1e37}) {
-    AttentionCase c = bf16_case({1, 1, 1, 40, 300, 32, 16});
+    AttentionCase c = filled({1, 1, 1, 40, 300, 32, 16});
     for (double& value : c.v) value *= factor;
     const AttentionCase rounded = test::rounded_to<BFloat16>(c);
     on_every_bf16_path([&] {
@@ -273,9 +224,8 @@ TEST(Bf16, TakesValuesAtTheEndsOfTheRange) {
 
 TEST(Bf16, AgreesBetweenPathsWithinRounding) {
   AttentionCase c =
-      test::rounded_to<BFloat16>(bf16_case({1, 2, 1, 130, 500, 64, 64}));
+      test::rounded_to<BFloat16>(filled({1, 2, 1, 130, 500, 64, 64}));
   c.mask = test::causal_spec();
-  ASSERT_TRUE(kernels::choose_bf16_path(Bf16Path::kPortable));
   const auto expected = run<float>(c);
   on_every_bf16_path([&] {
     const auto got = run<float>(c);
@@ -285,34 +235,27 @@ TEST(Bf16, AgreesBetweenPathsWithinRounding) {
   });
 }
 
-TEST(Bf16, GivesTheSameBitsForAnyThreadsBatchAndCut) {
-  AttentionCase c = bf16_case({3, 4, 2, 150, 300, 40, 24});
+TEST(Bf16, GivesTheSameBitsForAnyThreadsAndBatch) {
+  AttentionCase c = filled({3, 4, 2, 150, 300, 40, 24});
   c.mask = test::causal_spec();
   c.dropout_rate = 0.1f;
   on_every_bf16_path([&] {
     const auto whole = run<BFloat16>(c);
     for (const int threads : {2, 3, 7}) {
       const auto again = run<BFloat16>(c, {.threads = threads});
-      EXPECT_EQ(std::memcmp(again.out.data(), whole.out.data(),
-                            whole.out.size() * sizeof(BFloat16)),
-                0);
-      EXPECT_EQ(again.lse, whole.lse);
+      EXPECT_EQ(test::different_bits(again, whole), "");
     }
-    // The first batch entry alone, and its last 100 queries alone.
-    AttentionCase one = c;
-    one.batch = 1;
-    one.q.resize(test::volume(one.q_shape()));
-    one.k.resize(test::volume(one.k_shape()));
-    one.v.resize(test::volume(one.v_shape()));
-    const auto alone = run<BFloat16>(one);
-    EXPECT_EQ(std::memcmp(alone.out.data(), whole.out.data(),
-                          alone.out.size() * sizeof(BFloat16)),
-              0);
+    // The first entry alone: dropout counts the entries.
+    auto first = whole;
+    first.out.resize(first.out.size() / 3);
+    first.lse.resize(first.lse.size() / 3);
+    EXPECT_EQ(test::different_bits(run<BFloat16>(test::alone(c, 0)), first),
+              "");
   });
 }
 
 TEST(Bf16, GivesARowTheSameBitsAmongOtherRows) {
-  AttentionCase c = bf16_case({1, 1, 1, 100, 300, 40, 24});
+  AttentionCase c = filled({1, 1, 1, 100, 300, 40, 24});
   c.mask = test::causal_spec();
   on_every_bf16_path([&] {
     const auto whole = run<float>(c);
@@ -330,7 +273,7 @@ TEST(Bf16, GivesARowTheSameBitsAmongOtherRows) {
 
 TEST(Bf16, ReturnsTheValueWhereOneKeyIsSeen) {
   AttentionCase c =
-      test::rounded_to<BFloat16>(bf16_case({1, 1, 1, 40, 40, 32, 16}));
+      test::rounded_to<BFloat16>(filled({1, 1, 1, 40, 40, 32, 16}));
   c.mask = test::window_spec(0, 0);
   on_every_bf16_path([&] {
     const auto got = run<BFloat16>(c).out;
@@ -342,29 +285,23 @@ TEST(Bf16, ReturnsTheValueWhereOneKeyIsSeen) {
 
 // ---- NaN and infinities ----
 
-void set_key(const AttentionCase& c, std::vector<double>& values,
-             std::int64_t width, std::int64_t b, std::int64_t h, std::int64_t j,
-             double value) {
-  const std::size_t at = c.key_at(c.entry(b), h, j, width);
-  for (std::int64_t d = 0; d < width; ++d) values[at + d] = value;
-}
-
 TEST(Bf16, KeepsPoisonInHiddenKeysFromEveryRow) {
-  for (const double poison : {std::nan(""), kInf, -kInf}) {
+  for (const double poison : test::kPoisons) {
     AttentionCase clean = medium_bf16_case();
     Rng rng(3);
-    DenseBools pairs({2, 1, 1, clean.kv_len});
-    for (std::size_t n = 0; n < pairs.size(); ++n) {
-      pairs.values[n] = test::chance(rng, 0.3);
-    }
+    const DenseBools pairs =
+        test::random_bools(rng, {2, 1, 1, clean.kv_len}, 0.3);
     clean.mask = test::drop_spec(pairs);
     AttentionCase poisoned = clean;
     for (std::int64_t b = 0; b < 2; ++b) {
       for (std::int64_t h = 0; h < 4; ++h) {
         for (std::int64_t j = 0; j < clean.kv_len; ++j) {
           if (!pairs(b, 0, 0, j)) continue;
-          set_key(poisoned, poisoned.k, clean.d_k, b, h, j, poison);
-          set_key(poisoned, poisoned.v, clean.d_v, b, h, j, poison);
+          const auto e = clean.entry(b);
+          test::fill_row(poisoned.k, clean.key_at(e, h, j, clean.d_k),
+                         clean.d_k, poison);
+          test::fill_row(poisoned.v, clean.key_at(e, h, j, clean.d_v),
+                         clean.d_v, poison);
         }
       }
     }
@@ -383,8 +320,7 @@ TEST(Bf16, LetsPoisonReachExactlyTheRowsThatSeeIt) {
     for (auto* values : {&c.q, &c.k, &c.v}) {
       for (int n = 0; n < 3; ++n) {
         const auto at = test::pick(rng, 0, std::ssize(*values) - 1);
-        const double poisons[] = {std::nan(""), kInf, -kInf};
-        (*values)[at] = poisons[test::pick(rng, 0, 2)];
+        (*values)[at] = test::random_poison(rng);
       }
     }
     SCOPED_TRACE(seed);
@@ -396,29 +332,16 @@ TEST(Bf16, LetsPoisonReachExactlyTheRowsThatSeeIt) {
 // ---- what it refuses, and what it falls back to ----
 
 TEST(Bf16, IsRefusedForDouble) {
-  const std::vector<double> data(64);
-  std::vector<double> out(64);
-  const TensorView<const double, 4> in(data.data(), {1, 1, 8, 8});
-  try {
-    attention_forward(in, in, in, {out.data(), {1, 1, 8, 8}},
-                      {.compute = Compute::kBFloat16});
-    FAIL() << "not refused";
-  } catch (const InvalidArgument& error) {
-    EXPECT_STREQ(error.what(),
-                 "attention_forward: compute in bf16 is for float, bf16 and "
-                 "fp16; q is double");
-  }
+  EXPECT_EQ(test::refusal([] { run<double>(medium_bf16_case()); }),
+            "attention_forward: compute in bf16 is for float, bf16 and fp16; q "
+            "is double");
 }
 
 TEST(Bf16, RunsOnEverySimdTargetWithoutItsInstructions) {
   const AttentionCase c = test::rounded_to<BFloat16>(medium_bf16_case());
-  ASSERT_TRUE(kernels::choose_bf16_path(Bf16Path::kPortable));
-  for (const std::string& target : simd_targets()) {
-    SCOPED_TRACE(target);
-    set_simd_target(target);
-    expect_close(c, run<BFloat16>(c));
-  }
-  set_simd_target("");
+  ASSERT_TRUE(kernels::choose_bf16_path(kernels::Bf16Path::kPortable));
+  test::on_every_simd_target(
+      [&](const std::string&) { expect_close(c, run<BFloat16>(c)); });
   kernels::choose_best_bf16_path();
 }
 

@@ -4,12 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
-#include <memory>
 #include <string>
 #include <vector>
 
-#include "kernels/attention_forward.h"
-#include "regard/kernels/targets.h"
+#include "support/every_path.h"
 #include "support/run_attention.h"
 
 namespace regard {
@@ -18,42 +16,8 @@ namespace {
 using test::AttentionCase;
 using test::Layout;
 using test::MaskSpec;
+using test::part_of;
 using test::Rng;
-
-struct Span {
-  std::int64_t begin = 0;
-  std::int64_t end = 0;
-};
-
-// Some rows and the first keys of one batch entry, as a call of their own.
-AttentionCase part_of(const AttentionCase& c, std::int64_t b, Span queries,
-                      std::int64_t keys, MaskSpec mask) {
-  AttentionCase part = c;
-  part.batch = 1;
-  part.q_len = queries.end - queries.begin;
-  part.kv_len = keys;
-  part.mask = std::move(mask);
-  part.q.clear();
-  part.k.clear();
-  part.v.clear();
-  part.q_offsets.clear();
-  part.kv_offsets.clear();
-  const auto e = c.entry(b);
-  const auto take = [](std::vector<double>& to, const std::vector<double>& from,
-                       std::size_t at, std::int64_t count) {
-    const auto begin = from.begin() + static_cast<std::ptrdiff_t>(at);
-    to.insert(to.end(), begin, begin + count);
-  };
-  for (std::int64_t h = 0; h < c.heads; ++h) {
-    take(part.q, c.q, c.query_at(e, h, queries.begin, c.d_k),
-         part.q_len * c.d_k);
-  }
-  for (std::int64_t h = 0; h < c.heads; h += c.group()) {
-    take(part.k, c.k, c.key_at(e, h, 0, c.d_k), keys * c.d_k);
-    take(part.v, c.v, c.key_at(e, h, 0, c.d_v), keys * c.d_v);
-  }
-  return part;
-}
 
 // Rows [first, ...) of entry b of the whole are the rows of the part.
 template <typename T>
@@ -83,28 +47,12 @@ void expect_same_rows(const AttentionCase& whole,
 template <typename T>
 void expect_same(const test::Produced<T>& a, const test::Produced<T>& b,
                  const std::string& what) {
-  EXPECT_EQ(a.out.size(), b.out.size());
-  EXPECT_EQ(std::memcmp(a.out.data(), b.out.data(), a.out.size() * sizeof(T)),
-            0)
-      << what;
-  EXPECT_EQ(
-      std::memcmp(a.lse.data(), b.lse.data(), a.lse.size() * sizeof(a.lse[0])),
-      0)
-      << what << " (log-sum-exp)";
+  EXPECT_EQ(test::different_bits(a, b), "") << what;
 }
 
 AttentionCase sized(std::int64_t batch, std::int64_t q_len, std::int64_t kv_len,
                     std::int64_t d_k = 24, std::int64_t d_v = 40) {
-  AttentionCase c{.batch = batch,
-                  .heads = 4,
-                  .kv_heads = 2,
-                  .q_len = q_len,
-                  .kv_len = kv_len,
-                  .d_k = d_k,
-                  .d_v = d_v};
-  Rng rng(1);
-  test::fill_inputs(rng, c);
-  return c;
+  return test::filled({batch, 4, 2, q_len, kv_len, d_k, d_v});
 }
 
 // Options that add arithmetic to a row but do not tie it to its place.
@@ -155,8 +103,7 @@ TYPED_TEST(Bits, DoNotDependOnTheBatch) {
       c.mask = test::causal_spec();
       const auto whole = run<TypeParam>(c);
       for (std::int64_t b = 0; b < c.batch; ++b) {
-        const AttentionCase alone =
-            part_of(c, b, {0, c.q_len}, c.kv_len, c.mask);
+        const AttentionCase alone = test::alone(c, b);
         expect_same_rows(c, whole, b, 0, alone, run<TypeParam>(alone));
       }
     }
@@ -169,20 +116,11 @@ TYPED_TEST(Bits, DoNotDependOnPaddingOrPacking) {
   for (AttentionCase c : with_options(sized(6, 1200, 1200, 8, 8))) {
     for (const MaskSpec& inner : {test::causal_spec(mask::kTopLeft), MaskSpec{},
                                   test::window_spec(30, 4, mask::kTopLeft)}) {
-      if (!c.alibi_slopes.empty()) c.alibi_slopes.clear();
+      c.alibi_slopes.clear();
       c.mask = test::lengths_spec(lengths, lengths) & inner;
       const auto padded = run<TypeParam>(c);
-      AttentionCase packed = c;
+      AttentionCase packed = test::packed_shape(c, lengths, lengths);
       packed.mask = inner;
-      packed.q.clear();
-      packed.k.clear();
-      packed.v.clear();
-      packed.q_offsets = {0};
-      for (const std::int64_t length : lengths) {
-        packed.q_offsets.push_back(packed.q_offsets.back() + length);
-      }
-      packed.kv_offsets = packed.q_offsets;
-      packed.q_len = packed.kv_len = packed.q_offsets.back();
       packed.q.resize(test::volume(packed.q_shape()));
       packed.k.resize(test::volume(packed.k_shape()));
       packed.v.resize(test::volume(packed.v_shape()));
@@ -306,7 +244,7 @@ TYPED_TEST(Bits, OfScoresFarApartDifferInNothingButVanishingWeights) {
   c.mask = test::causal_spec() & test::window_spec(100, 0);
   const auto whole = run<TypeParam>(c);
   for (const std::int64_t begin : {0, 47, 100, 163}) {
-    const Span rows{begin, begin + 37};
+    const test::Span rows{begin, begin + 37};
     const std::int64_t keys = rows.end + c.kv_len - c.q_len;
     const AttentionCase part = part_of(c, 0, rows, keys, c.mask);
     const auto result = run<TypeParam>(part);
@@ -361,16 +299,6 @@ TYPED_TEST(Bits, DoNotDependOnTheRun) {
 }
 
 TYPED_TEST(Bits, DoNotDependOnTheVectorWidth) {
-  std::vector<std::string> targets;
-  for (const std::string& target : simd_targets()) {
-    set_simd_target(target);
-    if (kernels::attention_has_kernel()) targets.push_back(target);
-  }
-  const auto back = [](void*) { set_simd_target(""); };
-  const std::unique_ptr<void, decltype(back)> best(this, back);
-  if (targets.size() < 2) {
-    GTEST_SKIP() << "this machine runs the kernel on one SIMD target only";
-  }
   for (const AttentionCase& shape :
        {sized(2, 61, 130), sized(1, 1, 1500), sized(1, 17, 33, 7, 5),
         sized(2, 100, 49, 128, 64), sized(1, 5, 1100, 72, 100)}) {
@@ -382,12 +310,11 @@ TYPED_TEST(Bits, DoNotDependOnTheVectorWidth) {
            {MaskSpec{}, test::causal_spec(),
             test::keep_spec(test::random_bools(rng, c.entry(0).sizes))}) {
         c.mask = mask;
-        set_simd_target(targets[0]);
-        const auto first = run<TypeParam>(c);
-        for (const std::string& target : targets) {
-          set_simd_target(target);
-          expect_same(first, run<TypeParam>(c), target + ", " + c.describe());
-        }
+        const auto best = run<TypeParam>(c);
+        test::on_every_simd_target([&](const std::string& target) {
+          if (!test::fuses_products(target)) return;
+          expect_same(best, run<TypeParam>(c), c.describe());
+        });
       }
     }
   }

@@ -2,25 +2,18 @@
 // What the cache and attention_decode refuse, and in which words.
 #include <gtest/gtest.h>
 
-#include <cmath>
+#include <array>
 #include <limits>
 #include <string>
 #include <vector>
 
 #include "regard/attention/decode.h"
+#include "support/refusal.h"
 
 namespace regard {
 namespace {
 
-template <typename Call>
-std::string refusal(const Call& call) {
-  try {
-    call();
-  } catch (const InvalidArgument& error) {
-    return error.what();
-  }
-  return "nothing was refused";
-}
+using test::refusal;
 
 std::string refused(const KVCacheOptions& options) {
   return refusal([&] { KVCache cache(options); });

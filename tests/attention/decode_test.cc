@@ -10,9 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "kernels/attention_forward.h"
-#include "regard/kernels/targets.h"
 #include "support/decode_case.h"
+#include "support/every_path.h"
 
 namespace regard {
 namespace {
@@ -25,16 +24,14 @@ using test::Rng;
 AttentionCase sized(std::int64_t q_len, std::int64_t kv_len,
                     std::int64_t heads = 4, std::int64_t kv_heads = 2,
                     std::int64_t d_k = 24, std::int64_t d_v = 40) {
-  AttentionCase c{.heads = heads,
-                  .kv_heads = kv_heads,
-                  .q_len = q_len,
-                  .kv_len = kv_len,
-                  .d_k = d_k,
-                  .d_v = d_v,
-                  .mask = test::causal_spec()};
-  Rng rng(static_cast<std::uint64_t>(q_len * 131 + kv_len));
-  test::fill_inputs(rng, c);
-  return c;
+  return test::filled({.heads = heads,
+                       .kv_heads = kv_heads,
+                       .q_len = q_len,
+                       .kv_len = kv_len,
+                       .d_k = d_k,
+                       .d_v = d_v,
+                       .mask = test::causal_spec()},
+                      static_cast<std::uint64_t>(q_len * 131 + kv_len));
 }
 
 std::vector<AttentionCase> sequences(std::vector<std::int64_t> lengths,
@@ -79,16 +76,17 @@ std::vector<NamedChange> changes() {
 
 void expect_same(const test::Produced<float>& a, const test::Produced<float>& b,
                  const std::string& what) {
-  ASSERT_EQ(a.out.size(), b.out.size());
-  std::size_t different = 0;
-  for (std::size_t i = 0; i < a.out.size(); ++i) {
-    different += std::memcmp(&a.out[i], &b.out[i], sizeof(float)) != 0;
-  }
-  EXPECT_EQ(different, 0u) << what;
-  EXPECT_EQ(
-      std::memcmp(a.lse.data(), b.lse.data(), a.lse.size() * sizeof(float)), 0)
-      << what << " (log-sum-exp)";
+  EXPECT_EQ(test::different_bits(a, b), "") << what;
   EXPECT_TRUE(a.gaps_are_untouched && b.gaps_are_untouched) << what;
+}
+
+// What the cache gives for a case is as exact for `stored`, which is what the
+// cache holds of it, as a plain loop is.
+void expect_exact(const KVCache& cache, const AttentionCase& c,
+                  const AttentionCase& stored) {
+  const auto judgement =
+      test::judge<float>(stored, test::run_decode(cache, {c})[0]);
+  EXPECT_TRUE(judgement.good()) << judgement.describe() << c.describe();
 }
 
 template <typename T>
@@ -259,15 +257,12 @@ TEST(Decode, IsAsExactAsTheDefinition) {
       c = test::rounded_to<float>(c);
       const KVCache cache =
           test::filled_cache({.name = ""}, DType::kFloat32, {c});
-      const auto judgement =
-          test::judge<float>(c, test::run_decode(cache, {c})[0]);
-      EXPECT_TRUE(judgement.good()) << judgement.describe() << c.describe();
+      expect_exact(cache, c, c);
     }
   }
 }
 
 TEST(Decode, HasTheSameBitsOnEveryTargetWithFusedMultiplyAdd) {
-  const std::string best = simd_target();
   for (const DType storage :
        {DType::kFloat32, DType::kBFloat16, DType::kFloat16, DType::kInt8}) {
     for (const NamedChange& change : changes()) {
@@ -277,41 +272,30 @@ TEST(Decode, HasTheSameBitsOnEveryTargetWithFusedMultiplyAdd) {
         for (AttentionCase& c : cases) change.change(c);
         const KVCache cache = test::filled_cache({.name = ""}, storage, cases);
         const auto wanted = test::run_decode(cache, cases);
-        for (const std::string& target : simd_targets()) {
-          set_simd_target(target);
-          if (!kernels::attention_has_kernel()) continue;
+        test::on_every_simd_target([&](const std::string& target) {
+          if (!test::fuses_products(target)) return;
           const auto got = test::run_decode(cache, cases);
           for (std::size_t i = 0; i < cases.size(); ++i) {
-            expect_same(wanted[i], got[i],
-                        target + ", " + change.name + cases[i].describe());
+            expect_same(wanted[i], got[i], change.name + cases[i].describe());
           }
-        }
-        set_simd_target("");
+        });
       }
     }
   }
-  EXPECT_EQ(simd_target(), best);
 }
 
-// Where there is no kernel, plain loops over a copy of the keys: all options
-// and kinds, to rounding.
-TEST(Decode, RunsPlainLoopsWhereThereIsNoKernel) {
-  for (const std::string& target : simd_targets()) {
-    set_simd_target(target);
-    if (kernels::attention_has_kernel()) continue;
+// Also where there is no kernel: there plain loops read a copy of the keys.
+TEST(Decode, IsAsExactAsTheDefinitionOnEveryTargetForEveryCache) {
+  test::on_every_simd_target([](const std::string&) {
     for (const NamedChange& change : changes()) {
       AttentionCase c = sized(3, 130);
       change.change(c);
       c = test::rounded_to<float>(c);
       for (const CacheSpec& spec : test::caches_that_keep_all()) {
-        const KVCache cache = test::filled_cache(spec, DType::kFloat32, {c});
-        const auto judgement =
-            test::judge<float>(c, test::run_decode(cache, {c})[0]);
-        EXPECT_TRUE(judgement.good()) << judgement.describe() << c.describe();
+        expect_exact(test::filled_cache(spec, DType::kFloat32, {c}), c, c);
       }
     }
-  }
-  set_simd_target("");
+  });
 }
 
 // The keys and values that int8 stands for, by the rule in the header.
@@ -348,9 +332,7 @@ TEST(DecodeInt8, IsExactForWhatIsStored) {
       const auto stored = through_int8(c);
       for (const CacheSpec& spec : test::caches_that_keep_all()) {
         const KVCache cache = test::filled_cache(spec, DType::kInt8, {c});
-        const auto judgement =
-            test::judge<float>(stored, test::run_decode(cache, {c})[0]);
-        EXPECT_TRUE(judgement.good()) << judgement.describe() << c.describe();
+        expect_exact(cache, c, stored);
       }
     }
   }

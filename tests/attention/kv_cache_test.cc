@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <cmath>
-#include <cstring>
 #include <filesystem>
 #include <limits>
 #include <string>
@@ -316,17 +315,13 @@ TEST(KVCache, OfARingGoesBackBySixteenTokensAtLeast) {
 TEST(KVCache, SavesAPrefixThatEveryOtherKindLoads) {
   const auto path = std::filesystem::temp_directory_path() /
                     ("regard_kv_prefix_" + std::to_string(::getpid()));
-  const test::AttentionCase c = [] {
-    test::AttentionCase sized{.heads = 4,
-                              .kv_heads = 2,
-                              .q_len = 2,
-                              .kv_len = 90,
-                              .d_k = 24,
-                              .d_v = 40};
-    Rng rng(3);
-    test::fill_inputs(rng, sized);
-    return sized;
-  }();
+  const test::AttentionCase c = test::filled({.heads = 4,
+                                              .kv_heads = 2,
+                                              .q_len = 2,
+                                              .kv_len = 90,
+                                              .d_k = 24,
+                                              .d_v = 40},
+                                             3);
   for (const DType storage :
        {DType::kFloat32, DType::kBFloat16, DType::kFloat16, DType::kInt8}) {
     for (const auto& from : test::caches_that_keep_all()) {
@@ -339,9 +334,7 @@ TEST(KVCache, SavesAPrefixThatEveryOtherKindLoads) {
         EXPECT_EQ(other.length(0), 60);
         test::append_tokens(other, 0, c, 60, 90);
         const auto got = test::run_decode(other, {c})[0];
-        EXPECT_EQ(std::memcmp(wanted.out.data(), got.out.data(),
-                              got.out.size() * sizeof(float)),
-                  0)
+        EXPECT_EQ(test::different_bits(wanted, got), "")
             << from.name << " to " << to.name;
       }
     }

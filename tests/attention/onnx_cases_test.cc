@@ -4,62 +4,23 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <filesystem>
-#include <map>
-#include <string>
+#include <cmath>
 #include <vector>
 
-#include "regard/attention/weights.h"
-#include "support/onnx_reader.h"
-#include "support/run_attention.h"
+#include "support/onnx_cases.h"
+#include "support/weights_case.h"
 
 namespace regard {
 namespace {
 
 using test::AttentionCase;
 using test::OnnxNode;
+using test::OnnxNodeCase;
 using test::OnnxTensor;
 
-struct OnnxCase {
-  std::string name;
-  OnnxNode node;
-  std::map<std::string, OnnxTensor> tensors;
-
-  const OnnxTensor* find(const std::string& tensor) const {
-    const auto found = tensors.find(tensor);
-    return found == tensors.end() ? nullptr : &found->second;
-  }
-};
-
-std::filesystem::path folder() {
-  return std::filesystem::path(REGARD_SOURCE_DIR) /
-         "../shared/peer-tests/onnx-attention";
-}
-
-OnnxCase read_case(const std::filesystem::path& path) {
-  OnnxCase c;
-  c.name = path.filename().string();
-  c.node = test::read_onnx_model(test::read_bytes(path / "model.onnx")).at(0);
-  for (const auto& file :
-       std::filesystem::directory_iterator(path / "test_data_set_0")) {
-    OnnxTensor tensor =
-        test::read_onnx_tensor(test::read_bytes(file.path().string()));
-    const std::string name = tensor.name;
-    c.tensors[name] = std::move(tensor);
-  }
-  return c;
-}
-
-std::vector<OnnxCase> read_cases() {
-  std::vector<OnnxCase> cases;
-  for (const auto& entry : std::filesystem::directory_iterator(folder())) {
-    OnnxCase c = read_case(entry.path());
-    if (c.node.op_type == "Attention") cases.push_back(std::move(c));
-  }
-  std::sort(cases.begin(), cases.end(),
-            [](const auto& a, const auto& b) { return a.name < b.name; });
-  return cases;
-}
+// The places of the operator's inputs and outputs.
+enum Input { kQ, kK, kV, kMask, kPastKey, kPastValue };
+enum Output { kY, kPresentKey, kPresentValue, kScores };
 
 // [batch, length, heads * width] as [batch, heads, length, width]; tensors of
 // four dimensions are so already.
@@ -100,15 +61,15 @@ OnnxTensor with_past(const OnnxTensor* past, const OnnxTensor& present) {
   return all;
 }
 
-AttentionCase to_attention(const OnnxCase& onnx) {
+AttentionCase to_attention(const OnnxNodeCase& onnx) {
   const OnnxNode& node = onnx.node;
   const std::int64_t heads = node.integer("q_num_heads", 0);
   const std::int64_t kv_heads = node.integer("kv_num_heads", 0);
-  const OnnxTensor q = by_head(*onnx.find("Q"), heads);
-  const OnnxTensor k =
-      with_past(onnx.find("past_key"), by_head(*onnx.find("K"), kv_heads));
+  const OnnxTensor* const past = onnx.input(kPastKey);
+  const OnnxTensor q = by_head(onnx.inputs[kQ], heads);
+  const OnnxTensor k = with_past(past, by_head(onnx.inputs[kK], kv_heads));
   const OnnxTensor v =
-      with_past(onnx.find("past_value"), by_head(*onnx.find("V"), kv_heads));
+      with_past(onnx.input(kPastValue), by_head(onnx.inputs[kV], kv_heads));
   AttentionCase c{.batch = q.shape[0],
                   .heads = q.shape[1],
                   .kv_heads = k.shape[1],
@@ -121,10 +82,9 @@ AttentionCase to_attention(const OnnxCase& onnx) {
                   .v = v.values};
   if (node.integer("is_causal", 0) == 1) {
     // The first query stands after the past: at key 0 without one.
-    const OnnxTensor* past = onnx.find("past_key");
     c.mask = test::causal_spec(mask::at_offset(past ? past->shape[2] : 0));
   }
-  if (const OnnxTensor* given = onnx.find("attn_mask")) {
+  if (const OnnxTensor* given = onnx.input(kMask)) {
     test::Extents4 shape{1, 1, 1, 1};
     std::copy_backward(given->shape.begin(), given->shape.end(), shape.end());
     if (given->type == OnnxTensor::kBool) {
@@ -151,29 +111,20 @@ void expect_near(const std::vector<float>& got,
   }
 }
 
-void check_case(const OnnxCase& onnx) {
+void check_case(const OnnxNodeCase& onnx) {
   const AttentionCase c = to_attention(onnx);
-  const OnnxTensor y = by_head(*onnx.find("Y"), c.heads);
+  const OnnxTensor y = by_head(onnx.outputs[kY], c.heads);
   expect_near(test::run_attention<float>(c).out, y.values);
   constexpr std::int64_t kAfterSoftmax = 3;
   if (onnx.node.integer("qk_matmul_output_mode", 0) == kAfterSoftmax) {
-    test::Stored<float> q(c.q_shape(), test::Layout::kContiguous, c.q);
-    test::Stored<float> k(c.k_shape(), test::Layout::kContiguous, c.k);
-    test::Stored<float> weights({c.batch, c.heads, c.q_len, c.kv_len},
-                                test::Layout::kContiguous);
-    test::CallOptions<float> options(c);
-    attention_weights(q.const_view(), k.const_view(), weights.view(),
-                      options.value);
-    expect_near(weights.elements(), onnx.find("qk_matmul_output")->values);
+    expect_near(test::run_weights(c), onnx.outputs[kScores].values);
   }
 }
 
 TEST(OnnxCases, OfAttentionHold) {
-  if (!std::filesystem::exists(folder())) {
-    GTEST_SKIP() << "the ONNX cases are not here: " << folder();
-  }
-  const std::vector<OnnxCase> cases = read_cases();
-  for (const OnnxCase& onnx : cases) {
+  const auto cases = test::read_onnx_cases("Attention");
+  if (cases.empty()) GTEST_SKIP() << test::onnx_folder() << " is not there";
+  for (const OnnxNodeCase& onnx : cases) {
     SCOPED_TRACE(onnx.name);
     check_case(onnx);
   }

@@ -3,69 +3,54 @@
 #include <gtest/gtest.h>
 
 #include <limits>
-#include <string>
 #include <vector>
 
-#include "support/run_attention.h"
+#include "support/expect_attention.h"
+#include "support/refusal.h"
 
 namespace regard {
 namespace {
 
 using test::AttentionCase;
+using test::expect_exact;
+using test::expect_exact_in_every_storage;
 using test::Rng;
 
 constexpr double kInf = std::numeric_limits<double>::infinity();
 
-AttentionCase medium(std::uint64_t seed = 1) {
-  AttentionCase c{.batch = 2,
-                  .heads = 4,
-                  .kv_heads = 2,
-                  .q_len = 37,
-                  .kv_len = 101,
-                  .d_k = 24,
-                  .d_v = 16};
-  Rng rng(seed);
-  test::fill_inputs(rng, c);
-  return c;
-}
-
-template <typename T>
-void expect_exact(const AttentionCase& c) {
-  const test::Judgement judgement = test::try_case<T>(c);
-  EXPECT_TRUE(judgement.good())
-      << c.describe() << "\n  " << judgement.describe();
-}
-
-void expect_exact_in_all(const AttentionCase& c) {
-  expect_exact<float>(c);
-  expect_exact<double>(c);
-  expect_exact<BFloat16>(c);
-  expect_exact<Float16>(c);
+AttentionCase medium() {
+  return test::filled({.batch = 2,
+                       .heads = 4,
+                       .kv_heads = 2,
+                       .q_len = 37,
+                       .kv_len = 101,
+                       .d_k = 24,
+                       .d_v = 16});
 }
 
 TEST(ForwardOptions, ScaleReplacesTheDefault) {
   AttentionCase c = medium();
   for (const double scale : {0.0, -0.3, 1.0, 0.125}) {
     c.scale = scale;
-    expect_exact_in_all(c);
+    expect_exact_in_every_storage(c);
   }
 }
 
 TEST(ForwardOptions, HeadScalesMultiplyTheScale) {
   AttentionCase c = medium();
   c.head_scales = {0.0, -1.5, 1.0, 3.0};
-  expect_exact_in_all(c);
+  expect_exact_in_every_storage(c);
   c.scale = 0.25;
   c.cosine = true;
-  expect_exact_in_all(c);
+  expect_exact_in_every_storage(c);
 }
 
 TEST(ForwardOptions, CosineScoresIgnoreLengths) {
   AttentionCase c = medium();
   c.cosine = true;
-  expect_exact_in_all(c);
+  expect_exact_in_every_storage(c);
   c.scale = 10;
-  expect_exact_in_all(c);
+  expect_exact_in_every_storage(c);
 }
 
 TEST(ForwardOptions, AZeroVectorIsSimilarToNothing) {
@@ -78,16 +63,14 @@ TEST(ForwardOptions, AZeroVectorIsSimilarToNothing) {
     c.k[c.key_at(entry, 0, 9, c.d_k) + d] = 0;
     c.k[c.key_at(entry, 0, 100, c.d_k) + d] = 0;
   }
-  expect_exact_in_all(c);
+  expect_exact_in_every_storage(c);
 }
 
 TEST(ForwardOptions, BiasOfEveryBroadcastShapeIsAdded) {
   for (int bits = 0; bits < 16; ++bits) {
     AttentionCase c = medium();
     Rng rng(7);
-    c.bias = test::random_bias(
-        rng, {bits & 1 ? 1 : c.batch, bits & 2 ? 1 : c.heads,
-              bits & 4 ? 1 : c.q_len, bits & 8 ? 1 : c.kv_len});
+    c.bias = test::random_bias(rng, c.pair_shape(bits));
     expect_exact<float>(c);
     expect_exact<BFloat16>(c);
     expect_exact<double>(c);
@@ -108,31 +91,21 @@ TEST(ForwardOptions, BiasOfMinusInfinityHidesThePair) {
     c.bias->values[c.bias->place(0, 1, 3, j)] = -kInf;
     if (j + 1 < c.kv_len) c.bias->values[c.bias->place(0, 1, 4, j)] = -kInf;
   }
-  expect_exact_in_all(c);
+  expect_exact_in_every_storage(c);
   c.softcap = 2;  // what is hidden stays hidden: the cap does not bring it back
-  expect_exact_in_all(c);
+  expect_exact_in_every_storage(c);
   c.alibi_slopes = {0.1, -0.1, 0, 1};
   c.sinks = {0, 1, -2, 3};
-  expect_exact_in_all(c);
+  expect_exact_in_every_storage(c);
 }
 
 TEST(ForwardOptions, BiasMayBroadcastByStrideZero) {
   AttentionCase c = medium();
   Rng rng(8);
-  const test::BiasSpec small = test::random_bias(rng, {1, 1, 1, c.kv_len});
-  c.bias = small;
-  test::CallOptions<float> options(c);
-  const std::vector<float> values(small.values.begin(), small.values.end());
-  options.value.bias = {
-      values.data(), {c.batch, c.heads, c.q_len, c.kv_len}, {0, 0, 0, 1}};
-  test::Stored<float> q(c.q_shape(), test::Layout::kContiguous, c.q);
-  test::Stored<float> k(c.k_shape(), test::Layout::kContiguous, c.k);
-  test::Stored<float> v(c.v_shape(), test::Layout::kContiguous, c.v);
-  test::Stored<float> out(c.out_shape(), test::Layout::kContiguous);
-  attention_forward(q.const_view(), k.const_view(), v.const_view(), out.view(),
-                    options.value);
-  const auto expected = test::run_attention<float>(c);
-  EXPECT_EQ(out.elements(), expected.out);
+  c.bias = test::random_bias(rng, {1, 1, 1, c.kv_len});
+  test::ForwardCall<float> call(c);
+  call.options.bias = {call.options.bias.data(), c.pair_shape(), {0, 0, 0, 1}};
+  EXPECT_EQ(call.run().out, test::run_attention<float>(c).out);
 }
 
 TEST(ForwardOptions, RelativeBiasIsATableOfDistances) {
@@ -149,50 +122,33 @@ TEST(ForwardOptions, RelativeBiasIsATableOfDistances) {
       }
     }
   }
-  test::CallOptions<float> options(c);
+  test::ForwardCall<float> call(c);
   const std::vector<float> values(table.begin(), table.end());
-  options.value.bias = relative_bias(
+  call.options.bias = relative_bias(
       TensorView<const float, 2>(values.data(), {c.heads, distances}), c.q_len,
       c.kv_len);
-  test::Stored<float> q(c.q_shape(), test::Layout::kContiguous, c.q);
-  test::Stored<float> k(c.k_shape(), test::Layout::kContiguous, c.k);
-  test::Stored<float> v(c.v_shape(), test::Layout::kContiguous, c.v);
-  test::Produced<float> produced;
-  test::Stored<float> out(c.out_shape(), test::Layout::kContiguous);
-  produced.lse.resize(static_cast<std::size_t>(c.batch * c.heads * c.q_len));
-  options.value.log_sum_exp = {produced.lse.data(),
-                               {c.batch, c.heads, c.q_len}};
-  attention_forward(q.const_view(), k.const_view(), v.const_view(), out.view(),
-                    options.value);
-  produced.out = out.elements();
-  const auto judgement = test::judge<float>(c, produced);
+  const auto judgement = test::judge<float>(c, call.run());
   EXPECT_TRUE(judgement.good()) << judgement.describe();
 }
 
 TEST(ForwardOptions, RelativeBiasRefusesATableOfAnotherSize) {
   const std::vector<float> table(2 * 9);
   const TensorView<const float, 2> view(table.data(), {2, 9});
-  EXPECT_NO_THROW(relative_bias(view, 4, 6));
-  try {
-    relative_bias(view, 4, 5);
-    FAIL() << "not refused";
-  } catch (const InvalidArgument& error) {
-    EXPECT_STREQ(error.what(),
-                 "relative_bias: the table must be [heads, q_len + kv_len - "
-                 "1]; it is [2, 9], q_len is 4, kv_len is 5");
-  }
+  EXPECT_EQ(test::refusal([&] { relative_bias(view, 4, 6); }), "accepted");
+  EXPECT_EQ(test::refusal([&] { relative_bias(view, 4, 5); }),
+            "relative_bias: the table must be [heads, q_len + kv_len - 1]; it "
+            "is [2, 9], q_len is 4, kv_len is 5");
 }
 
 TEST(ForwardOptions, AlibiFallsWithTheDistance) {
   AttentionCase c = medium();
   c.alibi_slopes = {0.5, 0.0, -0.25, 0.0625};
-  expect_exact_in_all(c);
+  expect_exact_in_every_storage(c);
   c.mask = test::causal_spec();
-  expect_exact_in_all(c);
+  expect_exact_in_every_storage(c);
   std::swap(c.q_len, c.kv_len);
-  Rng rng(4);
-  test::fill_inputs(rng, c);
-  expect_exact_in_all(c);
+  c = test::filled(c, 4);
+  expect_exact_in_every_storage(c);
 }
 
 TEST(ForwardOptions, SoftcapBoundsTheScores) {
@@ -200,18 +156,18 @@ TEST(ForwardOptions, SoftcapBoundsTheScores) {
   c.scale = 1;
   for (const double cap : {0.01, 1.0, 5.0, 30.0, 1e4}) {
     c.softcap = cap;
-    expect_exact_in_all(c);
+    expect_exact_in_every_storage(c);
   }
 }
 
 TEST(ForwardOptions, SinksTakeAShareOfEveryRow) {
   AttentionCase c = medium();
   c.sinks = {0, 3, -kInf, -20};
-  expect_exact_in_all(c);
+  expect_exact_in_every_storage(c);
   c.mask = test::lengths_spec({0, 50});
-  expect_exact_in_all(c);
+  expect_exact_in_every_storage(c);
   c.sinks = {50, 100, 300, -300};  // far above and far below every score
-  expect_exact_in_all(c);
+  expect_exact_in_every_storage(c);
 }
 
 TEST(ForwardOptions, DropoutFollowsTheSeed) {
@@ -226,7 +182,7 @@ TEST(ForwardOptions, DropoutFollowsTheSeed) {
   }
   c.mask = test::causal_spec() & test::window_spec(30, 0);
   c.dropout_rate = 0.3f;
-  expect_exact_in_all(c);
+  expect_exact_in_every_storage(c);
 }
 
 TEST(ForwardOptions, DropoutAndLogSumExpHaveNothingToDoWithEachOther) {
@@ -238,23 +194,17 @@ TEST(ForwardOptions, DropoutAndLogSumExpHaveNothingToDoWithEachOther) {
 
 TEST(ForwardOptions, LogSumExpMayHaveAnyStridesAndIsOptional) {
   AttentionCase c = medium();
-  test::CallOptions<float> options(c);
-  test::Stored<float> q(c.q_shape(), test::Layout::kContiguous, c.q);
-  test::Stored<float> k(c.k_shape(), test::Layout::kContiguous, c.k);
-  test::Stored<float> v(c.v_shape(), test::Layout::kContiguous, c.v);
-  test::Stored<float> out(c.out_shape(), test::Layout::kContiguous);
-  attention_forward(q.const_view(), k.const_view(), v.const_view(), out.view(),
-                    options.value);
   const auto expected = test::run_attention<float>(c);
-  EXPECT_EQ(out.elements(), expected.out);
+  test::ForwardCall<float> call(c);
+  call.options.log_sum_exp = {};
+  EXPECT_EQ(call.run().out, expected.out);
   // [heads, batch, q_len + 2] in memory.
   const std::int64_t row = c.q_len + 2;
   std::vector<float> lse(static_cast<std::size_t>(c.heads * c.batch * row),
                          777.0f);
-  options.value.log_sum_exp = {
+  call.options.log_sum_exp = {
       lse.data(), {c.batch, c.heads, c.q_len}, {row, c.batch * row, 1}};
-  attention_forward(q.const_view(), k.const_view(), v.const_view(), out.view(),
-                    options.value);
+  call.run();
   for (std::int64_t b = 0; b < c.batch; ++b) {
     for (std::int64_t h = 0; h < c.heads; ++h) {
       for (std::int64_t i = 0; i < row; ++i) {

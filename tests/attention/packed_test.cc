@@ -5,60 +5,31 @@
 #include <malloc.h>
 #endif
 
-#include <cstring>
 #include <limits>
-#include <numeric>
-#include <string>
 #include <vector>
 
-#include "support/run_attention.h"
+#include "support/expect_attention.h"
 
 namespace regard {
 namespace {
 
 using test::AttentionCase;
+using test::expect_exact;
+using test::filled;
 using test::Layout;
 using test::Rng;
 
-template <typename T>
-void expect_exact(const AttentionCase& c, const test::RunOptions& run = {}) {
-  const test::Judgement judgement = test::try_case<T>(c, run);
-  EXPECT_TRUE(judgement.good())
-      << c.describe() << "\n  " << judgement.describe();
+AttentionCase packed(const std::vector<std::int64_t>& q_lens,
+                     const std::vector<std::int64_t>& kv_lens) {
+  return filled(test::packed_shape(
+      {.heads = 4, .kv_heads = 2, .d_k = 16, .d_v = 24}, q_lens, kv_lens));
 }
 
-AttentionCase packed(std::vector<std::int64_t> q_lens,
-                     std::vector<std::int64_t> kv_lens) {
-  AttentionCase c{.batch = std::ssize(q_lens),
-                  .heads = 4,
-                  .kv_heads = 2,
-                  .d_k = 16,
-                  .d_v = 24};
-  c.q_offsets = {0};
-  c.kv_offsets = {0};
-  for (const std::int64_t n : q_lens) {
-    c.q_offsets.push_back(c.q_offsets.back() + n);
-  }
-  for (const std::int64_t n : kv_lens) {
-    c.kv_offsets.push_back(c.kv_offsets.back() + n);
-  }
-  c.q_len = c.q_offsets.back();
-  c.kv_len = c.kv_offsets.back();
-  Rng rng(1);
-  test::fill_inputs(rng, c);
-  return c;
-}
-
-AttentionCase several() {
-  return packed({7, 0, 1, 49, 3, 97}, {7, 5, 60, 49, 0, 131});
-}
+AttentionCase several() { return filled(test::six_sequences()); }
 
 TEST(PackedSequences, AreAsExactAsTheDefinition) {
   AttentionCase c = several();
-  expect_exact<float>(c);
-  expect_exact<double>(c);
-  expect_exact<BFloat16>(c);
-  expect_exact<Float16>(c);
+  test::expect_exact_in_every_storage(c);
   expect_exact<float>(c, {.q = Layout::kLengthFirst,
                           .kv = Layout::kPackedInRows,
                           .out = Layout::kLengthFirst});
@@ -67,11 +38,10 @@ TEST(PackedSequences, AreAsExactAsTheDefinition) {
 // Few rows and many keys: the splits run side by side, each with a state of its
 // own in memory that nobody has cleared.
 TEST(PackedSequences, WithoutKeysYieldZerosBesideLongOnes) {
-  AttentionCase c = packed({2, 2, 2}, {0, 9000, 0});
-  c.heads = 2;
-  c.kv_heads = 1;
-  Rng rng(3);
-  test::fill_inputs(rng, c);
+  const AttentionCase c = filled(
+      test::packed_shape({.heads = 2, .kv_heads = 1, .d_k = 16, .d_v = 24},
+                         {2, 2, 2}, {0, 9000, 0}),
+      3);
 #if defined(__GLIBC__)
   mallopt(M_PERTURB, 0x42);
 #endif
@@ -140,15 +110,14 @@ TEST(PackedSequences, MayBeMany) {
 
 // One buffer [batch, length, 3, heads, width], read where it lies.
 TEST(ForwardViews, SlicesOfAPackedQkvNeedNoCopy) {
-  AttentionCase c{.batch = 2,
-                  .heads = 3,
-                  .kv_heads = 3,
-                  .q_len = 50,
-                  .kv_len = 50,
-                  .d_k = 16,
-                  .d_v = 16};
-  Rng rng(5);
-  test::fill_inputs(rng, c);
+  const AttentionCase c = filled({.batch = 2,
+                                  .heads = 3,
+                                  .kv_heads = 3,
+                                  .q_len = 50,
+                                  .kv_len = 50,
+                                  .d_k = 16,
+                                  .d_v = 16},
+                                 5);
   const std::int64_t width = c.heads * c.d_k;
   std::vector<float> qkv(
       static_cast<std::size_t>(c.batch * c.q_len * 3 * width));
@@ -176,15 +145,14 @@ TEST(ForwardViews, SlicesOfAPackedQkvNeedNoCopy) {
 }
 
 TEST(ForwardViews, KeysMayBeBroadcastByStrideZero) {
-  AttentionCase c{.batch = 3,
-                  .heads = 4,
-                  .kv_heads = 4,
-                  .q_len = 9,
-                  .kv_len = 70,
-                  .d_k = 16,
-                  .d_v = 8};
-  Rng rng(6);
-  test::fill_inputs(rng, c);
+  AttentionCase c = filled({.batch = 3,
+                            .heads = 4,
+                            .kv_heads = 4,
+                            .q_len = 9,
+                            .kv_len = 70,
+                            .d_k = 16,
+                            .d_v = 8},
+                           6);
   // One key and value sequence for every batch entry and head.
   const auto repeat = [&](std::vector<double>& values, std::int64_t width) {
     const auto one = static_cast<std::size_t>(c.kv_len * width);
@@ -206,10 +174,9 @@ TEST(ForwardViews, KeysMayBeBroadcastByStrideZero) {
 }
 
 TEST(ForwardViews, RowsMayRunBackwards) {
-  AttentionCase c{
-      .heads = 2, .kv_heads = 2, .q_len = 5, .kv_len = 33, .d_k = 8, .d_v = 8};
-  Rng rng(7);
-  test::fill_inputs(rng, c);
+  const AttentionCase c = filled(
+      {.heads = 2, .kv_heads = 2, .q_len = 5, .kv_len = 33, .d_k = 8, .d_v = 8},
+      7);
   test::Stored<float> q(c.q_shape(), Layout::kContiguous, c.q);
   test::Stored<float> k(c.k_shape(), Layout::kContiguous, c.k);
   test::Stored<float> v(c.v_shape(), Layout::kContiguous, c.v);
@@ -236,26 +203,10 @@ TEST(ForwardViews, RowsMayRunBackwards) {
   EXPECT_EQ(out.elements(), test::run_attention<float>(reversed).out);
 }
 
-AttentionCase sized(std::int64_t batch, std::int64_t heads, std::int64_t q_len,
-                    std::int64_t kv_len, std::int64_t d_k, std::int64_t d_v) {
-  AttentionCase c{.batch = batch,
-                  .heads = heads,
-                  .kv_heads = heads,
-                  .q_len = q_len,
-                  .kv_len = kv_len,
-                  .d_k = d_k,
-                  .d_v = d_v};
-  Rng rng(8);
-  test::fill_inputs(rng, c);
-  return c;
-}
-
 TEST(ForwardZeroSizes, AreTaken) {
   for (const auto& spec : {test::MaskSpec{}, test::causal_spec()}) {
-    for (AttentionCase c : {sized(0, 2, 3, 4, 5, 6), sized(2, 0, 3, 4, 5, 6),
-                            sized(2, 2, 0, 4, 5, 6), sized(2, 2, 3, 0, 5, 6),
-                            sized(2, 2, 3, 4, 5, 0), sized(2, 2, 3, 0, 0, 6),
-                            sized(0, 0, 0, 0, 0, 0), sized(1, 1, 0, 0, 8, 8)}) {
+    for (const AttentionCase& shape : test::empty_shapes()) {
+      AttentionCase c = filled(shape, 8);
       c.mask = spec;
       expect_exact<float>(c);
       expect_exact<double>(c);
@@ -265,7 +216,7 @@ TEST(ForwardZeroSizes, AreTaken) {
 }
 
 TEST(ForwardZeroSizes, WithoutKeysTheOutputIsZeroAndTheSumIsTheSink) {
-  AttentionCase c = sized(2, 2, 3, 0, 5, 6);
+  AttentionCase c = filled({2, 2, 2, 3, 0, 5, 6});
   auto produced = test::run_attention<float>(c);
   EXPECT_EQ(produced.out, std::vector<float>(2 * 2 * 3 * 6, 0.0f));
   EXPECT_EQ(

@@ -2,47 +2,35 @@
 // NaN and infinities reach exactly the rows that see them.
 #include <gtest/gtest.h>
 
-#include <cstring>
-#include <limits>
-#include <string>
 #include <vector>
 
-#include "support/run_attention.h"
+#include "support/expect_attention.h"
 
 namespace regard {
 namespace {
 
 using test::AttentionCase;
 using test::DenseBools;
+using test::kPoisons;
 using test::Rng;
 
-constexpr double kInf = std::numeric_limits<double>::infinity();
-const double kPoisons[] = {std::nan(""), kInf, -kInf};
-
 AttentionCase medium() {
-  AttentionCase c{.batch = 2,
-                  .heads = 4,
-                  .kv_heads = 2,
-                  .q_len = 60,
-                  .kv_len = 150,
-                  .d_k = 16,
-                  .d_v = 24};
-  Rng rng(1);
-  test::fill_inputs(rng, c);
-  return c;
+  return test::filled({.batch = 2,
+                       .heads = 4,
+                       .kv_heads = 2,
+                       .q_len = 60,
+                       .kv_len = 150,
+                       .d_k = 16,
+                       .d_v = 24});
 }
 
-void set_key(AttentionCase& c, std::vector<double>& values, std::int64_t width,
-             std::int64_t b, std::int64_t h, std::int64_t j, double value) {
-  const std::size_t at = c.key_at(c.entry(b), h, j, width);
-  for (std::int64_t d = 0; d < width; ++d) values[at + d] = value;
+void poison_key(AttentionCase& c, std::int64_t b, std::int64_t h,
+                std::int64_t j, double poison) {
+  test::fill_row(c.k, c.key_at(c.entry(b), h, j, c.d_k), c.d_k, poison);
 }
-
-template <typename T>
-bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
-  return a.size() == b.size() &&
-         (a.empty() ||
-          std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0);
+void poison_value(AttentionCase& c, std::int64_t b, std::int64_t h,
+                  std::int64_t j, double poison) {
+  test::fill_row(c.v, c.key_at(c.entry(b), h, j, c.d_v), c.d_v, poison);
 }
 
 // Both in every storage type: hidden places change no bit.
@@ -50,8 +38,7 @@ template <typename T>
 void expect_same(const AttentionCase& clean, const AttentionCase& poisoned) {
   const auto a = test::run_attention<T>(test::rounded_to<T>(clean));
   const auto b = test::run_attention<T>(test::rounded_to<T>(poisoned));
-  EXPECT_TRUE(same_bits(a.out, b.out)) << clean.describe();
-  EXPECT_TRUE(same_bits(a.lse, b.lse)) << clean.describe();
+  EXPECT_EQ(test::different_bits(a, b), "") << clean.describe();
 }
 
 void expect_same_in_all(const AttentionCase& clean,
@@ -62,11 +49,7 @@ void expect_same_in_all(const AttentionCase& clean,
   expect_same<Float16>(clean, poisoned);
 }
 
-void expect_exact(const AttentionCase& c) {
-  const test::Judgement judgement = test::try_case<float>(c);
-  EXPECT_TRUE(judgement.good())
-      << c.describe() << "\n  " << judgement.describe();
-}
+void expect_exact(const AttentionCase& c) { test::expect_exact<float>(c); }
 
 TEST(Poison, InPaddingReachesNothing) {
   for (const double poison : kPoisons) {
@@ -75,8 +58,8 @@ TEST(Poison, InPaddingReachesNothing) {
     AttentionCase poisoned = clean;
     for (std::int64_t h = 0; h < clean.heads; ++h) {
       for (std::int64_t j = 97; j < clean.kv_len; ++j) {
-        set_key(poisoned, poisoned.k, clean.d_k, 0, h, j, poison);
-        set_key(poisoned, poisoned.v, clean.d_v, 0, h, j, poison);
+        poison_key(poisoned, 0, h, j, poison);
+        poison_value(poisoned, 0, h, j, poison);
       }
     }
     expect_same_in_all(clean, poisoned);
@@ -90,10 +73,9 @@ TEST(Poison, InPaddedQueriesReachesNothing) {
     AttentionCase poisoned = clean;
     for (std::int64_t h = 0; h < clean.heads; ++h) {
       for (std::int64_t i = 31; i < clean.q_len; ++i) {
-        const std::size_t at = clean.query_at(clean.entry(0), h, i, clean.d_k);
-        for (std::int64_t d = 0; d < clean.d_k; ++d) {
-          poisoned.q[at + d] = poison;
-        }
+        test::fill_row(poisoned.q,
+                       clean.query_at(clean.entry(0), h, i, clean.d_k),
+                       clean.d_k, poison);
       }
     }
     expect_same_in_all(clean, poisoned);
@@ -105,18 +87,16 @@ TEST(Poison, InKeysHiddenByADenseMaskReachesNothing) {
   for (const double poison : kPoisons) {
     AttentionCase clean = medium();
     Rng rng(3);
-    DenseBools pairs({2, 1, 1, clean.kv_len});
-    for (std::size_t n = 0; n < pairs.size(); ++n) {
-      pairs.values[n] = test::chance(rng, 0.3);
-    }
+    const DenseBools pairs =
+        test::random_bools(rng, {2, 1, 1, clean.kv_len}, 0.3);
     clean.mask = test::drop_spec(pairs);
     AttentionCase poisoned = clean;
     for (std::int64_t b = 0; b < clean.batch; ++b) {
       for (std::int64_t h = 0; h < clean.heads; ++h) {
         for (std::int64_t j = 0; j < clean.kv_len; ++j) {
           if (!pairs(b, 0, 0, j)) continue;
-          set_key(poisoned, poisoned.k, clean.d_k, b, h, j, poison);
-          set_key(poisoned, poisoned.v, clean.d_v, b, h, j, poison);
+          poison_key(poisoned, b, h, j, poison);
+          poison_value(poisoned, b, h, j, poison);
         }
       }
     }
@@ -130,11 +110,11 @@ TEST(Poison, InValuesUnderAnInfinitelyNegativeBiasReachesNothing) {
     Rng rng(4);
     clean.bias = test::random_bias(rng, {1, 1, 1, clean.kv_len});
     for (std::int64_t j = 0; j < clean.kv_len; j += 3) {
-      clean.bias->values[j] = -kInf;
+      clean.bias->values[j] = -HUGE_VAL;
     }
     AttentionCase poisoned = clean;
     for (std::int64_t j = 0; j < clean.kv_len; j += 3) {
-      set_key(poisoned, poisoned.v, clean.d_v, 1, 0, j, poison);
+      poison_value(poisoned, 1, 0, j, poison);
     }
     expect_same_in_all(clean, poisoned);
   }
@@ -167,7 +147,7 @@ TEST(Poison, InASeenKeySpoilsExactlyTheRowsThatSeeIt) {
       clean.mask = test::causal_spec() & test::window_spec(20, 0);
       const auto before = test::run_attention<float>(clean);
       AttentionCase poisoned = clean;
-      set_key(poisoned, poisoned.k, clean.d_k, 1, 3, j, poison);
+      poison_key(poisoned, 1, 3, j, poison);
       const auto after = test::run_attention<float>(poisoned);
       const auto e = clean.entry(1);
       for (std::int64_t b = 0; b < clean.batch; ++b) {
@@ -234,7 +214,7 @@ TEST(Poison, OfAllKindsTogetherStaysWhereItBelongs) {
     for (auto* values : {&c.q, &c.k, &c.v}) {
       for (int n = 0; n < 3; ++n) {
         const auto at = test::pick(rng, 0, std::ssize(*values) - 1);
-        (*values)[at] = kPoisons[test::pick(rng, 0, 2)];
+        (*values)[at] = test::random_poison(rng);
       }
     }
     SCOPED_TRACE(seed);
@@ -246,9 +226,7 @@ TEST(Poison, BeforeAndAfterTheTensorsIsNotRead) {
   AttentionCase c = medium();
   for (const auto layout :
        {test::Layout::kWithGaps, test::Layout::kPackedInRows}) {
-    const auto judgement =
-        test::try_case<float>(c, {.q = layout, .kv = layout, .out = layout});
-    EXPECT_TRUE(judgement.good()) << judgement.describe();
+    test::expect_exact<float>(c, {.q = layout, .kv = layout, .out = layout});
   }
 }
 

@@ -65,7 +65,7 @@ TEST(Reference, ScalesByTheRootOfTheWidth) {
   EXPECT_NEAR(reference_attention<double>(c).out[0], e / (e + 1), 1e-15);
 }
 
-TEST(Reference, AddsBiasAndDistanceThenCaps) {
+TEST(Reference, CapsThenAddsBiasAndDistance) {
   AttentionCase c = one_row({1, 1}, {1, 0});
   c.bias = test::BiasSpec{{1, 1, 1, 2}, {std::log(2.0), 0}};
   EXPECT_NEAR(reference_attention<double>(c).out[0], 2.0 / 3, 1e-15);
@@ -76,6 +76,10 @@ TEST(Reference, AddsBiasAndDistanceThenCaps) {
   c.softcap = 0.5;  // 0.5 and -0.5
   const double e = std::exp(1.0);
   EXPECT_NEAR(reference_attention<double>(c).out[0], e / (e + 1), 1e-15);
+  // Added before the cap, these would be nothing beside 1e9.
+  c.bias = test::BiasSpec{{1, 1, 1, 2}, {std::log(2.0), 0}};
+  c.alibi_slopes = {1};
+  EXPECT_NEAR(reference_attention<double>(c).out[0], 2.0 / 3, 1e-15);
 }
 
 TEST(Reference, SinkTakesItsShareAndGivesNothing) {

@@ -6,47 +6,14 @@ The truth is the same attention of the same bf16 numbers in double. Every path
 that the machine has (AMX, VDPBF16PS, float) is held to it.
 """
 
-import os
 import pathlib
-import subprocess
 import sys
-import tempfile
 import unittest
 
-SKIPPED = 77
-# oneDNN's own AMX code dies on some machines that have it.
-os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+from driver import run_driver, torch  # noqa: E402
 
-try:
-    import torch
-    from safetensors.torch import load_file, save_file
-except ImportError as error:
-    if __name__ == "__main__":
-        print(f"skipped: {error}; this test compares with torch and safetensors")
-        sys.exit(SKIPPED)
-    raise
-
-DRIVER = pathlib.Path(os.environ.get("REGARD_BINARY_DIR", "build")) / "bin" / "bf16_driver"
 attend = torch.nn.functional.scaled_dot_product_attention
-
-
-def run_regard(q, k, v, **options):
-    """The results by the name of their path."""
-    tensors = {"q": q, "k": k, "v": v}
-    metadata = {}
-    for name, value in options.items():
-        if isinstance(value, torch.Tensor):
-            tensors[name] = value
-        else:
-            metadata[name] = str(value)
-    tensors = {name: t.contiguous().clone() for name, t in tensors.items()}
-    with tempfile.TemporaryDirectory() as folder:
-        source, target = (str(pathlib.Path(folder) / name) for name in ("in.safetensors", "out.safetensors"))
-        save_file(tensors, source, metadata=metadata)
-        done = subprocess.run([DRIVER, source, target], capture_output=True, text=True)
-        if done.returncode != 0:
-            raise AssertionError(done.stderr)
-        return load_file(target)
 
 
 def errors(result, truth):
@@ -66,15 +33,15 @@ class Bf16(unittest.TestCase):
         k = normal(batch, kv_heads, kv_len, d_k)
         v = normal(batch, kv_heads, kv_len, d_v)
         options = {"is_causal": causal, "enable_gqa": heads != kv_heads}
-        ours = {"causal": "top_left"} if causal else {}
+        d_out = normal(batch, heads, q_len, d_v)
+        tensors = {"q": q, "k": k, "v": v, "d_out": d_out}
         mask_of = {torch.bfloat16: None, torch.float64: None}
         if keep is not None:
-            ours["keep"] = keep
+            tensors["keep"] = keep
             mask_of = dict.fromkeys(mask_of, keep)
         if bias is not None:
-            ours["bias"] = bias.float()
+            tensors["bias"] = bias.float()
             mask_of = {dtype: bias.to(dtype) for dtype in mask_of}
-        d_out = normal(batch, heads, q_len, d_v)
 
         def run_torch(dtype):
             leaves = [t.to(dtype).requires_grad_() for t in (q, k, v)]
@@ -83,7 +50,9 @@ class Bf16(unittest.TestCase):
             return dict(zip(("out", "dq", "dk", "dv"), (out.detach(), *(leaf.grad for leaf in leaves))))
 
         truth, torchs = run_torch(torch.float64), run_torch(torch.bfloat16)
-        for name, got in run_regard(q, k, v, d_out=d_out, **ours).items():
+        ours = run_driver("bf16_driver", tensors, {"causal": "top_left"} if causal else {})
+        self.assertIn("out.portable", ours)  # every machine has it
+        for name, got in ours.items():
             with self.subTest(result=name):
                 self.assertEqual(got.dtype, torch.bfloat16)
                 what = name.partition(".")[0]

@@ -7,40 +7,16 @@ as PyTorch in float is, and a little.
 """
 
 import math
-import os
 import pathlib
-import subprocess
 import sys
-import tempfile
 import unittest
 
-SKIPPED = 77
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+from driver import run_driver, torch  # noqa: E402
+from torch.nn.attention import SDPBackend, sdpa_kernel  # noqa: E402
 
-try:
-    import torch
-    from safetensors.torch import load_file, save_file
-    from torch.nn.attention import SDPBackend, sdpa_kernel
-except ImportError as error:
-    if __name__ == "__main__":
-        print(f"skipped: {error}; this test compares with torch and safetensors")
-        sys.exit(SKIPPED)
-    raise
-
-DRIVER = pathlib.Path(os.environ.get("REGARD_BINARY_DIR", "build")) / "bin" / "backward_driver"
 # One unit in the last place of a float, of the largest gradient, for each of a few roundings.
 SLACK = 2e-6
-
-
-def run_regard(tensors, options):
-    """out, lse and the gradients, as a dict."""
-    with tempfile.TemporaryDirectory() as folder:
-        source, target = (str(pathlib.Path(folder) / name) for name in ("in.safetensors", "out.safetensors"))
-        save_file({name: t.detach().contiguous().clone() for name, t in tensors.items()}, source,
-                  metadata={name: str(value) for name, value in options.items()})
-        done = subprocess.run([DRIVER, source, target], capture_output=True, text=True)
-        if done.returncode != 0:
-            raise AssertionError(done.stderr)
-        return load_file(target)
 
 
 def visible(tensors, options, q_len, kv_len):
@@ -121,7 +97,7 @@ class TorchGradientsTest(unittest.TestCase):
         # explained yet; so this one gradient, and no other, is allowed a unit of the log-sum-exp more.
         more = {"d_alibi_slopes": 2**-23 * lse}
         for threads in (1, 2):
-            got = run_regard(tensors, {**options, "threads": threads})
+            got = run_driver("backward_driver", tensors, {**options, "threads": threads})
             for name, exact in truth.items():
                 with self.subTest(gradient=name, threads=threads):
                     self.assertEqual(got[name].shape, exact.shape)

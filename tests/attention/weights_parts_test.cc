@@ -5,16 +5,13 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <limits>
 #include <numeric>
-#include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "regard/attention/weights.h"
-#include "regard/kernels/targets.h"
-#include "support/run_attention.h"
+#include "support/every_path.h"
 #include "support/weights_case.h"
 
 namespace regard {
@@ -27,10 +24,7 @@ using test::Parts;
 using test::Rng;
 using test::run_parts;
 using test::Wanted;
-
-AttentionCase sized(std::int64_t q_len, std::int64_t kv_len) {
-  return test::weights_case(q_len, kv_len);
-}
+using test::weights_case;
 
 // Keys by weight, ties to the lower; weights above 0 only.
 template <typename Real>
@@ -142,15 +136,15 @@ TYPED_TEST_SUITE(WeightsParts, Types);
 TYPED_TEST(WeightsParts, AreThoseOfTheDefinitionAtOddSizes) {
   for (const std::int64_t q_len : {0, 1, 7, 48, 49, 97}) {
     for (const std::int64_t kv_len : {0, 1, 7, 59, 96, 97, 193}) {
-      expect_parts<TypeParam>(sized(q_len, kv_len), {});
+      expect_parts<TypeParam>(weights_case(q_len, kv_len), {});
     }
   }
-  expect_parts<TypeParam>(sized(3, 2100), {.top = 20});
+  expect_parts<TypeParam>(weights_case(3, 2100), {.top = 20});
 }
 
 TYPED_TEST(WeightsParts, AreThoseOfTheDefinitionUnderRandomMasks) {
   for (std::uint64_t seed = 0; seed < 40; ++seed) {
-    AttentionCase c = sized(60, 131);
+    AttentionCase c = weights_case(60, 131);
     Rng rng(seed);
     c.mask = test::random_mask(rng, c.entry(0).sizes);
     SCOPED_TRACE(seed);
@@ -160,7 +154,7 @@ TYPED_TEST(WeightsParts, AreThoseOfTheDefinitionUnderRandomMasks) {
 }
 
 TYPED_TEST(WeightsParts, FollowEveryOptionButDropout) {
-  AttentionCase c = sized(50, 130);
+  AttentionCase c = weights_case(50, 130);
   Rng rng(3);
   c.mask = test::causal_spec();
   c.bias = test::random_bias(rng, {1, c.heads, c.q_len, c.kv_len});
@@ -177,7 +171,7 @@ TYPED_TEST(WeightsParts, FollowEveryOptionButDropout) {
 }
 
 TYPED_TEST(WeightsParts, OfChosenRowsComeInTheOrderAsked) {
-  AttentionCase c = sized(120, 150);
+  AttentionCase c = weights_case(120, 150);
   c.mask = test::causal_spec();
   std::vector<std::int64_t> rows{119, 0, 7, 7, 64, 3};
   expect_parts<TypeParam>(c, {.rows = rows});
@@ -188,7 +182,7 @@ TYPED_TEST(WeightsParts, OfChosenRowsComeInTheOrderAsked) {
 }
 
 TYPED_TEST(WeightsParts, ReceivedMayBeTheMeanOverRows) {
-  AttentionCase c = sized(70, 99);
+  AttentionCase c = weights_case(70, 99);
   c.mask = test::window_spec(20, 20);
   expect_parts<TypeParam>(c, {.received_over = OverRows::kMean});
   expect_parts<TypeParam>(c, {.rows = {4, 9},
@@ -207,7 +201,7 @@ TYPED_TEST(WeightsParts, OfPackedSequencesCountKeysFromTheirStart) {
 }
 
 TYPED_TEST(WeightsParts, TopIsTheStartOfAFullSort) {
-  AttentionCase c = test::rounded_to<TypeParam>(sized(30, 200));
+  AttentionCase c = test::rounded_to<TypeParam>(weights_case(30, 200));
   c.mask = test::causal_spec();
   for (const std::int64_t top : {1, 2, 17, 200, 230}) {
     const auto parts = run_parts<TypeParam>(c, {.top = top});
@@ -230,7 +224,7 @@ TYPED_TEST(WeightsParts, TopIsTheStartOfAFullSort) {
 }
 
 TYPED_TEST(WeightsParts, TiesGoToTheLowerKey) {
-  AttentionCase c = sized(2, 300);
+  AttentionCase c = weights_case(2, 300);
   std::fill(c.k.begin(), c.k.end(), 0.5);
   const auto parts = run_parts<TypeParam>(c, {.top = 4});
   for (std::size_t i = 0; i < parts.top_keys.size(); ++i) {
@@ -242,18 +236,15 @@ TYPED_TEST(WeightsParts, TiesGoToTheLowerKey) {
 }
 
 TYPED_TEST(WeightsParts, PoisonReachesTheRowsThatSeeItAndTheKeysTheySee) {
-  for (const double poison : {std::nan(""), HUGE_VAL, -HUGE_VAL}) {
-    AttentionCase c = sized(60, 60);
+  for (const double poison : test::kPoisons) {
+    AttentionCase c = weights_case(60, 60);
     c.mask = test::causal_spec();
     c.sinks = {0, 0, 0, 0};
     const auto clean = run_parts<TypeParam>(test::rounded_to<TypeParam>(c), {});
     const std::size_t at = c.key_at(c.entry(1), 2, 40, c.d_k);
     c.k[at] = poison;
-    if (std::isnan(poison)) {
-      expect_parts<TypeParam>(c, {});
-      expect_parts<TypeParam>(c, {.heads = OverHeads::kMean});
-    }
-    // An infinite key has scores of either sign: rows of NaN or without it.
+    expect_parts<TypeParam>(c, {});
+    expect_parts<TypeParam>(c, {.heads = OverHeads::kMean});
     const auto parts = run_parts<TypeParam>(test::rounded_to<TypeParam>(c), {});
     for (std::int64_t row = 0; row < 2 * 4 * 60; ++row) {
       const bool sees = row >= (4 + 2) * 60 && row % 60 >= 40;
@@ -271,18 +262,13 @@ TYPED_TEST(WeightsParts, PoisonReachesTheRowsThatSeeItAndTheKeysTheySee) {
 }
 
 TYPED_TEST(WeightsParts, DoNotDependOnThreads) {
-  AttentionCase c = test::rounded_to<TypeParam>(sized(300, 500));
+  AttentionCase c = test::rounded_to<TypeParam>(weights_case(300, 500));
   c.mask = test::causal_spec();
   for (const OverHeads heads : {OverHeads::kEach, OverHeads::kMean}) {
     const auto one = run_parts<TypeParam>(c, {.heads = heads});
     for (const int threads : {2, 3, 5}) {
-      const auto more =
-          run_parts<TypeParam>(c, {.heads = heads, .threads = threads});
-      EXPECT_EQ(more.weights, one.weights);
-      EXPECT_EQ(more.top_keys, one.top_keys);
-      EXPECT_EQ(more.top_weights, one.top_weights);
-      EXPECT_EQ(more.received, one.received);
-      EXPECT_EQ(more.entropy, one.entropy);
+      EXPECT_EQ(run_parts<TypeParam>(c, {.heads = heads, .threads = threads}),
+                one);
     }
   }
 }
@@ -290,7 +276,7 @@ TYPED_TEST(WeightsParts, DoNotDependOnThreads) {
 // What is asked for besides changes no bit: with all weights the rows are
 // written where the caller wants them, without them into scratch.
 TYPED_TEST(WeightsParts, DoNotDependOnWhatElseIsAsked) {
-  AttentionCase c = test::rounded_to<TypeParam>(sized(100, 140));
+  AttentionCase c = test::rounded_to<TypeParam>(weights_case(100, 140));
   const auto with = run_parts<TypeParam>(c, {});
   const auto without = run_parts<TypeParam>(c, {.all_weights = false});
   EXPECT_EQ(with.top_weights, without.top_weights);
@@ -308,7 +294,7 @@ TYPED_TEST(WeightsParts, DoNotDependOnWhatElseIsAsked) {
 
 TYPED_TEST(WeightsParts, TimesTheValuesAreWhatForwardReturns) {
   for (const std::int64_t kv_len : {61, 1500}) {
-    AttentionCase c = sized(50, kv_len);
+    AttentionCase c = weights_case(50, kv_len);
     c.mask = test::causal_spec();
     c.sinks = {0, 1, -1, 0.5};
     c = test::rounded_to<TypeParam>(c);
@@ -334,26 +320,20 @@ TYPED_TEST(WeightsParts, TimesTheValuesAreWhatForwardReturns) {
   }
 }
 
-// Targets that fuse a product and a sum agree to the bit.
-TEST(WeightsOnEveryTarget, AreTheSameBits) {
-  const AttentionCase c = sized(100, 1300);
-  std::vector<Parts<float>> all;
-  for (const std::string& target : simd_targets()) {
-    set_simd_target(target);
-    expect_parts<float>(sized(50, 97), {});
-    expect_parts<BFloat16>(sized(50, 97), {.heads = OverHeads::kMean});
-    if (target != "SCALAR" && target != "EMU128") {
-      all.push_back(run_parts<float>(c, {}));
-    }
-  }
-  set_simd_target("");
-  for (const auto& parts : all) {
-    EXPECT_EQ(parts.weights, all.front().weights);
-    EXPECT_EQ(parts.received, all.front().received);
-    EXPECT_EQ(parts.top_keys, all.front().top_keys);
-    EXPECT_EQ(parts.top_weights, all.front().top_weights);
-    EXPECT_EQ(parts.entropy, all.front().entropy);
-  }
+TEST(WeightsOnEveryTarget, AreThoseOfTheDefinition) {
+  test::on_every_simd_target([](const std::string&) {
+    expect_parts<float>(weights_case(50, 97), {});
+    expect_parts<BFloat16>(weights_case(50, 97), {.heads = OverHeads::kMean});
+  });
+}
+
+TEST(WeightsOnEveryTarget, AreTheSameBitsWhereProductsAreFused) {
+  const AttentionCase c = weights_case(100, 1300);
+  const Parts<float> best = run_parts<float>(c, {});
+  test::on_every_simd_target([&](const std::string& target) {
+    if (!test::fuses_products(target)) return;
+    EXPECT_EQ(run_parts<float>(c, {}), best);
+  });
 }
 
 }  // namespace

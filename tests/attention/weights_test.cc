@@ -4,27 +4,17 @@
 #include <gtest/gtest.h>
 
 #include <limits>
-#include <string>
 #include <vector>
 
-#include "support/run_attention.h"
+#include "support/weights_case.h"
 
 namespace regard {
 namespace {
 
 using test::AttentionCase;
 using test::Rng;
-
-std::vector<float> run_weights(const AttentionCase& c) {
-  test::Stored<float> q(c.q_shape(), test::Layout::kLengthFirst, c.q);
-  test::Stored<float> k(c.k_shape(), test::Layout::kWithGaps, c.k);
-  const test::Extents4 shape{c.batch, c.heads, c.q_len, c.kv_len};
-  test::Stored<float> weights(shape, test::Layout::kContiguous);
-  test::CallOptions<float> options(c);
-  attention_weights(q.const_view(), k.const_view(), weights.view(),
-                    options.value);
-  return weights.elements();
-}
+using test::run_weights;
+using test::weights_case;
 
 void expect_exact(const AttentionCase& c) {
   const AttentionCase rounded = test::rounded_to<float>(c);
@@ -36,29 +26,16 @@ void expect_exact(const AttentionCase& c) {
       << c.describe() << "\n  " << distance.describe();
 }
 
-AttentionCase sized(std::int64_t q_len, std::int64_t kv_len) {
-  AttentionCase c{.batch = 2,
-                  .heads = 4,
-                  .kv_heads = 2,
-                  .q_len = q_len,
-                  .kv_len = kv_len,
-                  .d_k = 16,
-                  .d_v = 1};
-  Rng rng(1);
-  test::fill_inputs(rng, c);
-  return c;
-}
-
 TEST(AttentionWeights, AreAsExactAsTheDefinition) {
   for (const std::int64_t keys : {0, 1, 7, 48, 97, 1025}) {
-    expect_exact(sized(9, keys));
+    expect_exact(weights_case(9, keys));
   }
-  expect_exact(sized(0, 5));
+  expect_exact(weights_case(0, 5));
 }
 
 TEST(AttentionWeights, AreAsExactUnderRandomMasks) {
   for (std::uint64_t seed = 0; seed < 60; ++seed) {
-    AttentionCase c = sized(40, 61);
+    AttentionCase c = weights_case(40, 61);
     Rng rng(seed);
     c.mask = test::random_mask(rng, c.entry(0).sizes);
     SCOPED_TRACE(seed);
@@ -67,7 +44,7 @@ TEST(AttentionWeights, AreAsExactUnderRandomMasks) {
 }
 
 TEST(AttentionWeights, FollowEveryOptionButDropout) {
-  AttentionCase c = sized(40, 61);
+  AttentionCase c = weights_case(40, 61);
   Rng rng(3);
   c.bias = test::random_bias(rng, {1, c.heads, c.q_len, 1});
   c.bias->values[17] = -std::numeric_limits<double>::infinity();
@@ -84,7 +61,7 @@ TEST(AttentionWeights, FollowEveryOptionButDropout) {
 }
 
 TEST(AttentionWeights, SumToOneInEveryRowThatSeesAKey) {
-  AttentionCase c = sized(70, 130);
+  AttentionCase c = weights_case(70, 130);
   c.mask = test::lengths_spec({130, 0}) & test::causal_spec();
   const auto weights = run_weights(c);
   for (std::size_t row = 0; row < weights.size() / 130; ++row) {

@@ -5,12 +5,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <limits>
-#include <string>
 #include <vector>
 
-#include "regard/kernels/targets.h"
+#include "support/every_path.h"
 #include "support/reference_operations.h"
 
 namespace regard::kernels {
@@ -39,28 +37,10 @@ std::vector<float> some_values() {
   return x;
 }
 
-// Runs body on every target the machine has; results must have equal bits.
-template <typename Body>
-void on_every_target(const Body& body) {
-  std::vector<float> first;
-  for (const std::string& target : simd_targets()) {
-    set_simd_target(target);
-    const std::vector<float> result = body();
-    // A target without fused products has bits of its own.
-    if (target == "SCALAR") continue;
-    if (first.empty()) first = result;
-    EXPECT_EQ(
-        std::memcmp(first.data(), result.data(), first.size() * sizeof(float)),
-        0)
-        << target;
-  }
-  set_simd_target("");
-}
-
 TEST(Activations, AreTheDefinition) {
   const std::vector<float> x = some_values();
   for (const Function& f : kFunctions) {
-    on_every_target([&] {
+    test::expect_same_bits_on_every_simd_target([&] {
       std::vector<float> y(x.size());
       activate(f.f, x.data(), static_cast<std::int64_t>(x.size()), y.data());
       for (std::size_t i = 0; i < x.size(); ++i) {
@@ -76,7 +56,7 @@ TEST(Activations, AreTheDefinition) {
 TEST(Activations, HaveTheSlopesOfTheDefinition) {
   const std::vector<float> x = some_values();
   for (const Function& f : kFunctions) {
-    on_every_target([&] {
+    test::expect_same_bits_on_every_simd_target([&] {
       std::vector<float> d(x.size(), 2.0f);
       activate_backward(f.f, x.data(), d.data(),
                         static_cast<std::int64_t>(x.size()), d.data());
@@ -114,7 +94,7 @@ TEST(Swiglu, IsTheDefinitionForwardAndBackward) {
   std::reverse(b.begin(), b.end());
   for (float& value : b) value = 0.5f * value + 1.0f;
   const auto n = static_cast<std::int64_t>(a.size());
-  on_every_target([&] {
+  test::expect_same_bits_on_every_simd_target([&] {
     std::vector<float> y(a.size()), d_y(a.size(), 1.0f), d_a(a.size()),
         d_b(a.size());
     swiglu(a.data(), b.data(), n, y.data());

@@ -7,30 +7,20 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <functional>
 #include <string>
 #include <vector>
 
-#include "kernels/bf16_cpu.h"
 #include "regard/core/aligned_buffer.h"
 #include "regard/core/float16.h"
 #include "regard/core/random.h"
+#include "support/every_path.h"
 
 namespace regard::kernels {
 namespace {
 
-constexpr Bf16Path kPaths[] = {Bf16Path::kAmx, Bf16Path::kDot,
-                               Bf16Path::kPortable};
-constexpr float kMark = 12345.0f;
+using test::on_every_bf16_path;
 
-void on_every_path(const std::function<void()>& body) {
-  for (const Bf16Path path : kPaths) {
-    if (!choose_bf16_path(path)) continue;
-    SCOPED_TRACE(static_cast<int>(path));
-    body();
-    choose_best_bf16_path();
-  }
-}
+constexpr float kMark = 12345.0f;
 
 template <typename T>
 inline constexpr Storage kStorageOf = Storage::kFloat32;
@@ -150,7 +140,7 @@ std::string name_of(const ::testing::TestParamInfo<Sizes>& info) {
 class Bf16GemmTest : public ::testing::TestWithParam<Sizes> {};
 
 TEST_P(Bf16GemmTest, IsTheProductOfTheRoundedSides) {
-  on_every_path([] {
+  on_every_bf16_path([] {
     expect_product<float, float>(GetParam(), 0);
     expect_product<BFloat16, BFloat16>(GetParam(), 0x1p-8);
     expect_product<Float16, Float16>(GetParam(), 0x1p-11);
@@ -169,7 +159,7 @@ INSTANTIATE_TEST_SUITE_P(, Bf16GemmTest,
                          name_of);
 
 TEST(Bf16Gemm, ARowHasTheSameBitsAmongAnyOthers) {
-  on_every_path([] {
+  on_every_bf16_path([] {
     const Sizes sizes{75, 70, 600};
     Case<float> job(sizes);
     Matrix<float> whole(sizes.m, sizes.n), cut(sizes.m, sizes.n);
@@ -182,7 +172,7 @@ TEST(Bf16Gemm, ARowHasTheSameBitsAmongAnyOthers) {
 }
 
 TEST(Bf16Gemm, AColumnHasTheSameBitsWhenPanelsAreCut) {
-  on_every_path([] {
+  on_every_bf16_path([] {
     const Sizes sizes{40, 70, 100};
     Case<float> job(sizes);
     Matrix<float> whole(sizes.m, sizes.n), cut(sizes.m, sizes.n);
@@ -206,7 +196,7 @@ TEST(Bf16Gemm, AColumnHasTheSameBitsWhenPanelsAreCut) {
 
 // Enough, in whole lines of memory, to be written past the caches on AMX.
 TEST(Bf16Gemm, ALargeResultIsThatOfItsRowsOneByOne) {
-  on_every_path([] {
+  on_every_bf16_path([] {
     const Sizes sizes{200, 2720, 45};
     Case<float> job(sizes);
     const auto elements = static_cast<std::size_t>(sizes.m * sizes.n);
@@ -234,7 +224,7 @@ TEST(Bf16Gemm, ALargeResultIsThatOfItsRowsOneByOne) {
 }
 
 TEST(Bf16Gemm, NeedsNoBias) {
-  on_every_path([] {
+  on_every_bf16_path([] {
     Case<float> job({3, 5, 40});
     Matrix<float> with(3, 5), without(3, 5);
     job.multiply(with, 0, 3);
@@ -247,7 +237,7 @@ TEST(Bf16Gemm, NeedsNoBias) {
 }
 
 TEST(Bf16Gemm, NaNStaysInItsRow) {
-  on_every_path([] {
+  on_every_bf16_path([] {
     const Sizes sizes{40, 40, 70};
     Case<float> job(sizes);
     job.a.at(17, 3) = std::nanf("");
@@ -263,7 +253,7 @@ TEST(Bf16Gemm, NaNStaysInItsRow) {
 
 TEST(Bf16Gemm, PacksTheSameOnEveryPath) {
   std::vector<std::vector<Bf16Bits>> packs;
-  on_every_path([&] {
+  on_every_bf16_path([&] {
     Case<float> job({1, 50, 70});
     packs.emplace_back(job.right(), job.right() + bf16_packed_size(50, 70));
   });

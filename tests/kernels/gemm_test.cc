@@ -12,7 +12,7 @@
 
 #include "regard/core/aligned_buffer.h"
 #include "regard/core/random.h"
-#include "regard/kernels/targets.h"
+#include "support/every_path.h"
 
 namespace regard::kernels {
 namespace {
@@ -83,7 +83,6 @@ class GemmTest : public ::testing::TestWithParam<Problem> {
     old_.fill(random);
     for (std::int64_t j = 0; j < p.n; ++j) bias_.push_back(random.normal());
   }
-  void TearDown() override { set_simd_target(""); }
 
   Matrix product(const float* a, std::int64_t a_stride, LeftSide left,
                  const float* packed) const {
@@ -122,11 +121,8 @@ class GemmTest : public ::testing::TestWithParam<Problem> {
 
 TEST_P(GemmTest, EachElementIsOneChainInIndexOrderOnEveryTarget) {
   const Problem& p = GetParam();
-  for (const std::string& target : simd_targets()) {
-    SCOPED_TRACE(target);
-    set_simd_target(target);
-    // Portable code may have no fused multiply-add: right, but with other bits.
-    const bool fused = target != "EMU128" && target != "SCALAR";
+  test::on_every_simd_target([&](const std::string& target) {
+    const bool fused = test::fuses_products(target);
     const std::vector<float> packed = packed_columns(b_);
     const Matrix c =
         product(a_.data.data(), a_.stride, LeftSide::kRows, packed.data());
@@ -145,7 +141,7 @@ TEST_P(GemmTest, EachElementIsOneChainInIndexOrderOnEveryTarget) {
       }
     }
     EXPECT_EQ(wrong, 0);
-  }
+  });
 }
 
 TEST_P(GemmTest, IsCloseToTheProductInDouble) {
@@ -164,23 +160,19 @@ TEST_P(GemmTest, IsCloseToTheProductInDouble) {
 TEST_P(GemmTest, PackingTheTransposeGivesTheSamePanels) {
   const Problem& p = GetParam();
   const Matrix bt = b_.transposed(4);
-  for (const std::string& target : simd_targets()) {
-    SCOPED_TRACE(target);
-    set_simd_target(target);
+  test::on_every_simd_target([&](const std::string&) {
     std::vector<float> packed(
         static_cast<std::size_t>(packed_columns_size(p.k, p.n) + 1),
         Matrix::kMark);
     pack_columns_transposed(bt.data.data(), bt.stride, p.k, p.n, packed.data());
     EXPECT_EQ(packed, packed_columns(b_));
-  }
+  });
 }
 
 TEST_P(GemmTest, APackedLeftSideGivesTheSameBits) {
   const Problem& p = GetParam();
   const Matrix at = a_.transposed(1);
-  for (const std::string& target : simd_targets()) {
-    SCOPED_TRACE(target);
-    set_simd_target(target);
+  test::on_every_simd_target([&](const std::string&) {
     const std::vector<float> packed = packed_columns(b_);
     std::vector<float> rows(
         static_cast<std::size_t>(packed_rows_size(p.m, p.k) + 1),
@@ -191,15 +183,13 @@ TEST_P(GemmTest, APackedLeftSideGivesTheSameBits) {
         product(a_.data.data(), a_.stride, LeftSide::kRows, packed.data());
     const Matrix c = product(rows.data(), 0, LeftSide::kPacked, packed.data());
     EXPECT_EQ(c.data, expected.data);
-  }
+  });
 }
 
 TEST_P(GemmTest, ARightSideReadAsItIsGivesTheSameBits) {
   const Problem& p = GetParam();
   const std::int64_t columns = p.n / kColumnStep * kColumnStep;
-  for (const std::string& target : simd_targets()) {
-    SCOPED_TRACE(target);
-    set_simd_target(target);
+  test::on_every_simd_target([&](const std::string&) {
     const std::vector<float> packed = packed_columns(b_);
     Matrix expected =
         product(a_.data.data(), a_.stride, LeftSide::kRows, packed.data());
@@ -222,7 +212,7 @@ TEST_P(GemmTest, ARightSideReadAsItIsGivesTheSameBits) {
           .c_stride = c.stride,
           .start = p.start});
     EXPECT_EQ(c.data, expected.data);
-  }
+  });
 }
 
 TEST_P(GemmTest, CuttingRowsAndPanelsChangesNoBit) {
@@ -271,9 +261,7 @@ TEST(Gemm, ALargeResultOfFewRowsIsOneChainAnElementOnEveryTarget) {
   x.fill(random);
   AlignedBuffer memory(kOut * kIn * sizeof(float));
   auto* const c = reinterpret_cast<float*>(memory.data());
-  for (const std::string& target : simd_targets()) {
-    SCOPED_TRACE(target);
-    set_simd_target(target);
+  test::on_every_simd_target([&](const std::string& target) {
     std::vector<float> left(
         static_cast<std::size_t>(packed_rows_size(kOut, kRows)));
     pack_rows_transposed(d_y.data.data(), d_y.stride, kOut, kRows, left.data());
@@ -287,7 +275,7 @@ TEST(Gemm, ALargeResultOfFewRowsIsOneChainAnElementOnEveryTarget) {
           .b_stride = x.stride,
           .c = c,
           .c_stride = kIn});
-    const bool fused = target != "EMU128" && target != "SCALAR";
+    const bool fused = test::fuses_products(target);
     for (std::int64_t i = 0; i < kOut; ++i) {
       for (std::int64_t j = 0; j < kIn; ++j) {
         float sum = 0;
@@ -297,8 +285,7 @@ TEST(Gemm, ALargeResultOfFewRowsIsOneChainAnElementOnEveryTarget) {
         ASSERT_NEAR(c[i * kIn + j], sum, fused ? 0.0f : 1e-5f) << i << " " << j;
       }
     }
-  }
-  set_simd_target("");
+  });
 }
 
 TEST(Gemm, NonFiniteValuesStayInTheirRowAndColumn) {

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "regard/core/random.h"
-#include "regard/kernels/targets.h"
+#include "support/every_path.h"
 #include "support/reference_norms.h"
 
 namespace regard::kernels {
@@ -82,7 +82,6 @@ class NormsTest : public ::testing::TestWithParam<Problem> {
     beta_ = p.plain || !p.centred ? std::vector<float>(p.dim, 0.0f)
                                   : draw(p.dim, 0.0f);
   }
-  void TearDown() override { set_simd_target(""); }
 
   std::vector<float> spread(const std::vector<float>& rows) const {
     const Problem& p = GetParam();
@@ -177,9 +176,7 @@ TEST_P(NormsTest, IsAsExactAsTheDefinition) {
   const auto exact_y = exact.forward();
   const auto exact_d = exact.backward(as<double>(d_y_));
   const auto plain_d = plain.backward(d_y_);
-  for (const std::string& target : simd_targets()) {
-    SCOPED_TRACE(target);
-    set_simd_target(target);
+  test::on_every_simd_target([&](const std::string&) {
     const Result got = run(1000, false);
     EXPECT_LE(worst(got.y, exact_y),
               2 * worst(plain.forward(), exact_y) + 1e-6);
@@ -189,25 +186,25 @@ TEST_P(NormsTest, IsAsExactAsTheDefinition) {
               2 * worst(plain_d.d_gamma, exact_d.d_gamma) + 1e-6);
     EXPECT_LE(worst(got.d_beta, exact_d.d_beta),
               2 * worst(plain_d.d_beta, exact_d.d_beta) + 1e-6);
-  }
+  });
 }
 
 TEST_P(NormsTest, CutsPlacesAndVectorWidthsChangeNoBit) {
   const Result whole = run(1000, false);
-  for (const std::string& target : simd_targets()) {
-    SCOPED_TRACE(target);
-    set_simd_target(target);
-    // Portable code may have no fused multiply-add: right, but other bits.
-    if (target == "EMU128" || target == "SCALAR") continue;
+  test::on_every_simd_target([&](const std::string& target) {
+    if (!test::fuses_products(target)) return;
     EXPECT_EQ(run(1, false), whole);
     EXPECT_EQ(run(5, true), whole);
     EXPECT_EQ(run(1000, true), whole);
-  }
+  });
 }
 
 TEST_P(NormsTest, TheSumRunsInThePromisedOrder) {
   const Problem& p = GetParam();
   if (p.centred || p.dim == 0) return;  // one sum tells for all
+  if (!test::fuses_products(simd_target())) {
+    GTEST_SKIP() << simd_target() << " has no fused multiply-add";
+  }
   const Result got = run(1000, false);
   for (std::int64_t r = 0; r < p.rows; ++r) {
     const std::vector<float> row(x_.begin() + r * p.dim,

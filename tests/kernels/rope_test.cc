@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "regard/core/random.h"
-#include "regard/kernels/targets.h"
+#include "support/every_path.h"
 
 namespace regard::kernels {
 namespace {
@@ -36,7 +36,6 @@ class RopeTest : public ::testing::TestWithParam<Problem> {
       sin_.push_back(std::sin(angle));
     }
   }
-  void TearDown() override { set_simd_target(""); }
 
   Rope job(const std::vector<float>& x, std::vector<float>& y) const {
     const Problem& p = GetParam();
@@ -73,15 +72,13 @@ class RopeTest : public ::testing::TestWithParam<Problem> {
 };
 
 TEST_P(RopeTest, TurnsEveryPairOnEveryTargetWithTheSameBits) {
-  for (const std::string& target : simd_targets()) {
-    SCOPED_TRACE(target);
-    set_simd_target(target);
+  test::on_every_simd_target([&](const std::string&) {
     std::vector<float> y(x_.size(), kMark);
     rope(job(x_, y));
     EXPECT_EQ(y, expected(1.0f));
     rope_inverse(job(x_, y));
     EXPECT_EQ(y, expected(-1.0f));
-  }
+  });
 }
 
 TEST_P(RopeTest, WorksInPlace) {

@@ -4,17 +4,15 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <limits>
 #include <numeric>
-#include <string>
 #include <vector>
 
 #include "kernels/adam.h"
 #include "kernels/cross_entropy.h"
 #include "kernels/rows.h"
 #include "regard/core/random.h"
-#include "regard/kernels/targets.h"
+#include "support/every_path.h"
 #include "support/reference_operations.h"
 
 namespace regard::kernels {
@@ -27,24 +25,6 @@ std::vector<float> normals(std::size_t n, std::uint64_t seed) {
   return x;
 }
 
-// Runs body on every target the machine has; results must have equal bits.
-template <typename Body>
-void on_every_target(const Body& body) {
-  std::vector<float> first;
-  for (const std::string& target : simd_targets()) {
-    set_simd_target(target);
-    const std::vector<float> result = body();
-    // A target without fused products has bits of its own.
-    if (target == "SCALAR") continue;
-    if (first.empty()) first = result;
-    EXPECT_EQ(
-        std::memcmp(first.data(), result.data(), first.size() * sizeof(float)),
-        0)
-        << target;
-  }
-  set_simd_target("");
-}
-
 TEST(DropoutAdd, DropsWhatTheDefinitionSaysAndAddsTheResidual) {
   for (const std::int64_t width : {1, 15, 64, 100, 130}) {
     testing::Matrix x(5, width);
@@ -53,7 +33,7 @@ TEST(DropoutAdd, DropsWhatTheDefinitionSaysAndAddsTheResidual) {
     std::copy(values.begin(), values.end(), x.values.begin());
     const testing::Matrix truth =
         testing::reference_dropout(x, 0.25, 0x123456789abcdef, 7);
-    on_every_target([&] {
+    test::expect_same_bits_on_every_simd_target([&] {
       std::vector<float> y(values.size());
       const RowDropout dropout{0x123456789abcdef, 7, 1u << 30,
                                static_cast<float>(1 / 0.75)};
@@ -83,7 +63,7 @@ TEST(DropoutAdd, KeepsTheShareAskedFor) {
 
 TEST(RowSums, ScaleAndAddAreTheDefinition) {
   const std::vector<float> x = normals(37, 1), z = normals(37, 2);
-  on_every_target([&] {
+  test::expect_same_bits_on_every_simd_target([&] {
     std::vector<float> sum = z, other(37), alone(37);
     add_scaled(x.data(), 2.5f, 37, sum.data());
     scale_add(x.data(), 2.5f, z.data(), 37, other.data());
@@ -100,7 +80,7 @@ TEST(RowSums, ScaleAndAddAreTheDefinition) {
 TEST(RowSums, OfColumnsAreAddedBlockAfterBlock) {
   constexpr std::int64_t kRows = 150, kColumns = 19, kStride = 23;
   const std::vector<float> x = normals(kRows * kStride, 3);
-  on_every_target([&] {
+  test::expect_same_bits_on_every_simd_target([&] {
     std::vector<float> sums(kColumns, 1.0f);
     add_column_sums(x.data(), kStride, kRows, kColumns, sums.data());
     for (std::int64_t c = 0; c < kColumns; ++c) {
@@ -132,7 +112,7 @@ TEST(CrossEntropyRowTest, IsTheDefinitionAndLeavesTheGradient) {
       const auto target = static_cast<std::int32_t>(n / 2);
       const double loss =
           testing::reference_cross_entropy(row, {target}, double{smoothing});
-      on_every_target([&] {
+      test::expect_same_bits_on_every_simd_target([&] {
         std::vector<float> x = scores;
         const CrossEntropyRow alone = cross_entropy_row(
             x.data(), n, target, smoothing, WithGradient::kNo);
@@ -168,7 +148,7 @@ TEST(LogSumExpRow, IsTheDefinition) {
   const std::vector<float> scores = normals(77, 5);
   double sum = 0;
   for (const float score : scores) sum += std::exp(double{score});
-  on_every_target([&] {
+  test::expect_same_bits_on_every_simd_target([&] {
     const float value = log_sum_exp_row(scores.data(), 77);
     EXPECT_NEAR(value, std::log(sum), 1e-6);
     return std::vector<float>{value};
@@ -187,7 +167,7 @@ TEST(BestScores, AreThoseOfAStableSort) {
     });
     for (const std::size_t k :
          {std::size_t{1}, std::min<std::size_t>(n, 6), n}) {
-      on_every_target([&] {
+      test::expect_same_bits_on_every_simd_target([&] {
         std::vector<std::int32_t> places(k);
         std::vector<float> values(k);
         best_scores(scores.data(), static_cast<std::int64_t>(n),
@@ -221,7 +201,7 @@ TEST(Adam, IsTheDefinition) {
   std::vector<float> v = normals(kCount, 10);
   for (float& x : v) x *= x;
   const AdamStep step{0.9f, 0.98f, 1e-3f, 0.01f, 1.5f, 0.25f, 0.03f, 0.999f};
-  on_every_target([&] {
+  test::expect_same_bits_on_every_simd_target([&] {
     std::vector<float> new_value = value, new_m = m, new_v = v;
     adam_step(step, gradient.data(), kCount, new_value.data(), new_m.data(),
               new_v.data());
@@ -245,7 +225,7 @@ TEST(SumOfSquares, IsTheDefinitionInOneOrder) {
     const std::vector<float> x = normals(n, 11);
     double truth = 0;
     for (const float value : x) truth += double{value} * value;
-    on_every_target([&] {
+    test::expect_same_bits_on_every_simd_target([&] {
       const double sum = sum_of_squares(x.data(), static_cast<std::int64_t>(n));
       EXPECT_NEAR(sum, truth, 1e-5 * (1 + truth));
       return std::vector<float>{static_cast<float>(sum)};

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "regard/core/random.h"
-#include "regard/kernels/targets.h"
+#include "support/every_path.h"
 
 namespace regard::kernels {
 namespace {
@@ -24,9 +24,7 @@ VisibleRun plain_run(const bool* flags, std::int64_t begin, std::int64_t end,
 
 TEST(VisibleRun, FindsWhatARowShowsOnEveryTarget) {
   Random random(3);
-  const std::string before = simd_target();
-  for (const std::string& target : simd_targets()) {
-    set_simd_target(target);
+  test::on_every_simd_target([&](const std::string&) {
     for (int n = 0; n < 4000; ++n) {
       const auto keys = static_cast<std::int64_t>(1 + random.below(300));
       // Exactly as many bytes as keys: a sanitizer sees every step beyond.
@@ -53,8 +51,7 @@ TEST(VisibleRun, FindsWhatARowShowsOnEveryTarget) {
         }
       }
     }
-  }
-  set_simd_target(before);
+  });
 }
 
 }  // namespace

@@ -5,20 +5,25 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <map>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "regard/nn/multi_head_attention.h"
 #include "support/reference_layer.h"
+#include "support/refusal.h"
+#include "support/same_bits.h"
 
 namespace regard::nn {
 namespace {
 
 using test::LayerCase;
+using test::normal_floats;
+using test::random_layer_case;
 using test::ReferenceLayer;
+using test::refusal;
 using test::Rng;
 
 struct Gradient {
@@ -26,37 +31,9 @@ struct Gradient {
   StateDict parameters;
 };
 
-std::vector<float> normals(Rng& rng, std::int64_t count) {
-  std::normal_distribution<float> normal;
-  std::vector<float> values(static_cast<std::size_t>(count));
-  for (float& value : values) value = normal(rng);
-  return values;
-}
-
-LayerCase make_case(const MultiHeadAttentionConfig& config, std::int64_t batch,
-                    std::int64_t q_len, std::int64_t kv_len) {
-  Rng rng(11);
-  LayerCase c;
-  const MultiHeadAttention layer(config, 3);
-  c.config = layer.config();
-  c.parameters = layer.parameters();
-  for (auto& [name, tensor] : c.parameters) {
-    if (name.find("bias") == std::string::npos) continue;
-    const std::vector<float> values = normals(rng, tensor.size());
-    std::copy(values.begin(), values.end(), tensor.values<float>().begin());
-  }
-  c.batch = batch;
-  c.q_len = q_len;
-  c.kv_len = kv_len;
-  c.query = normals(rng, batch * q_len * c.config.model_dim);
-  c.key = normals(rng, batch * kv_len * c.config.key_dim);
-  c.value = normals(rng, batch * kv_len * c.config.value_dim);
-  return c;
-}
-
 std::vector<float> weights_of_loss(const LayerCase& c) {
   Rng rng(12);
-  return normals(rng, c.batch * c.q_len * c.config.model_dim);
+  return normal_floats(rng, c.batch * c.q_len * c.config.model_dim);
 }
 
 // The loss is the dot product of out with fixed weights.
@@ -96,23 +73,9 @@ Gradient run(const LayerCase& c, int threads = 1) {
   const MultiHeadAttention layer(c.config, c.parameters);
   MultiHeadAttentionContext context;
   MultiHeadAttentionOptions options;
-  options.mask = c.mask.build();
-  if (!c.bias.empty()) {
-    options.bias = {c.bias.data(), {c.batch, g.heads, c.q_len, c.kv_len}};
-  }
-  options.alibi_slopes = c.alibi_slopes;
-  options.softcap = c.softcap;
-  options.mode = c.training ? Mode::kTraining : Mode::kInference;
-  options.dropout_seed = c.dropout_seed;
   options.context = &context;
   options.threads.count = threads;
-  std::vector<float> out(c.query.size());
-  layer.forward(
-      {c.query.data(), {c.batch, c.q_len, g.model_dim}},
-      {c.key.data(), {c.batch, c.kv_len, g.key_dim}},
-      {c.value.data(), {c.batch, c.kv_len, g.value_dim}},
-      TensorView<float, 3>{out.data(), {c.batch, c.q_len, g.model_dim}},
-      options);
+  test::run_layer(layer, c, options);
   Gradient d{c.query, c.key, c.value, c.bias, {}};
   MultiHeadAttentionGradients to;
   to.query = {d.query.data(), {c.batch, c.q_len, g.model_dim}};
@@ -162,7 +125,7 @@ struct Shape {
 class LayerBackward : public ::testing::TestWithParam<Shape> {};
 
 TEST_P(LayerBackward, IsTheSlopeOfTheLoss) {
-  LayerCase c = make_case(GetParam().config, 2, 5, 7);
+  LayerCase c = random_layer_case(GetParam().config, 2, 5, 7);
   GetParam().change(c);
   const Gradient d = run(c);
   check(c, c.query, d.query, "query");
@@ -177,7 +140,7 @@ TEST_P(LayerBackward, IsTheSlopeOfTheLoss) {
 }
 
 TEST_P(LayerBackward, HasTheSameBitsForAnyThreads) {
-  LayerCase c = make_case(GetParam().config, 3, 53, 101);
+  LayerCase c = random_layer_case(GetParam().config, 3, 53, 101);
   GetParam().change(c);
   const Gradient one = run(c, 1);
   for (const int threads : {2, 3}) {
@@ -185,18 +148,14 @@ TEST_P(LayerBackward, HasTheSameBitsForAnyThreads) {
     EXPECT_EQ(one.query, more.query);
     EXPECT_EQ(one.key, more.key);
     EXPECT_EQ(one.value, more.value);
-    for (const auto& [name, tensor] : one.parameters) {
-      EXPECT_EQ(std::memcmp(tensor.bytes(), more.parameters.at(name).bytes(),
-                            tensor.byte_count()),
-                0)
-          << name;
-    }
+    EXPECT_EQ(one.bias, more.bias);
+    EXPECT_TRUE(test::same_bits(one.parameters, more.parameters));
   }
 }
 
 void add_bias(LayerCase& c) {
   Rng rng(13);
-  c.bias = normals(rng, c.batch * c.config.heads * c.q_len * c.kv_len);
+  c.bias = normal_floats(rng, c.batch * c.config.heads * c.q_len * c.kv_len);
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -243,7 +202,7 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& test) { return std::string(test.param.name); });
 
 TEST(LayerBackward, SumsTheGradientsOfInputsThatAreOneMemory) {
-  LayerCase c = make_case({.model_dim = 12, .heads = 3}, 2, 6, 6);
+  LayerCase c = random_layer_case({.model_dim = 12, .heads = 3}, 2, 6, 6);
   c.key = c.value = c.query;
   const Gradient apart = run(c);
   const MultiHeadAttention layer(c.config, c.parameters);
@@ -262,17 +221,8 @@ TEST(LayerBackward, SumsTheGradientsOfInputsThatAreOneMemory) {
   }
 }
 
-std::string refusal(const auto& call) {
-  try {
-    call();
-  } catch (const InvalidArgument& error) {
-    return error.what();
-  }
-  return "nothing was refused";
-}
-
 TEST(LayerBackward, SaysWhatItRefuses) {
-  LayerCase c = make_case({.model_dim = 12, .heads = 3}, 2, 6, 6);
+  LayerCase c = random_layer_case({.model_dim = 12, .heads = 3}, 2, 6, 6);
   const MultiHeadAttention layer(c.config, c.parameters);
   MultiHeadAttentionContext context;
   const std::vector<float> d_out = weights_of_loss(c);
@@ -299,7 +249,7 @@ TEST(LayerBackward, SaysWhatItRefuses) {
 }
 
 TEST(LayerSetParameters, TakesNewValuesAndRefusesOtherShapes) {
-  LayerCase c = make_case({.model_dim = 12, .heads = 3}, 1, 4, 4);
+  LayerCase c = random_layer_case({.model_dim = 12, .heads = 3}, 1, 4, 4);
   MultiHeadAttention layer(c.config, 99);
   layer.set_parameters(c.parameters);
   const MultiHeadAttention fresh(c.config, c.parameters);

@@ -12,12 +12,14 @@
 #include <vector>
 
 #include "nn/transformer_pass.h"
-#include "regard/core/error.h"
-#include "regard/core/random.h"
 #include "regard/nn/transformer.h"
+#include "support/random_sentences.h"
+#include "support/refusal.h"
 
 namespace regard::nn {
 namespace {
+
+using test::refusal;
 
 TransformerConfig small_config() {
   TransformerConfig c;
@@ -32,16 +34,9 @@ TransformerConfig small_config() {
   return c;
 }
 
-PackedTokens sentences(std::vector<std::int64_t> lengths, std::uint64_t seed) {
-  Random random(seed);
-  PackedTokens packed;
-  for (const std::int64_t length : lengths) {
-    for (std::int64_t i = 0; i < length; ++i) {
-      packed.tokens.push_back(static_cast<std::int32_t>(random.below(61)));
-    }
-    packed.offsets.push_back(packed.size());
-  }
-  return packed;
+PackedTokens sentences(const std::vector<std::int64_t>& lengths,
+                       std::uint64_t seed) {
+  return test::random_sentences(lengths, 61, seed);
 }
 
 // The scores after each token of each target, [target tokens, vocab], by the
@@ -232,16 +227,6 @@ TEST(DecodingWeights, SumToOneOverTheSourceAndAreZeroBehindIt) {
   // Hypotheses of one source that said different words look differently.
   EXPECT_FALSE(same_bits(weights.view<float, 2>().at(2),
                          weights.view<float, 2>().at(3), 6));
-}
-
-template <typename Call>
-std::string refusal(const Call& call) {
-  try {
-    call();
-  } catch (const InvalidArgument& error) {
-    return error.what();
-  }
-  return "nothing was refused";
 }
 
 // There may be more hypotheses than rows were computed for.

@@ -9,71 +9,28 @@
 #include <functional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
-#include "kernels/bf16_cpu.h"
-#include "regard/kernels/targets.h"
+#include "support/every_path.h"
 #include "support/reference_layer.h"
+#include "support/refusal.h"
 
 namespace regard::nn {
 namespace {
 
 using test::LayerCase;
 using test::LayerResult;
-using test::MaskSpec;
+using test::normal_floats;
+using test::on_every_bf16_path;
+using test::random_layer_case;
 using test::Rng;
 using ::testing::Each;
 
-std::vector<float> normals(Rng& rng, std::int64_t count) {
-  std::normal_distribution<float> normal;
-  std::vector<float> values(static_cast<std::size_t>(count));
-  for (float& value : values) value = normal(rng);
-  return values;
-}
-
-// Random inputs, and random parameters where a new layer has zeros.
-LayerCase make_case(const MultiHeadAttentionConfig& config, std::int64_t batch,
-                    std::int64_t q_len, std::int64_t kv_len) {
-  Rng rng(5);
-  LayerCase c;
-  const MultiHeadAttention layer(config, 1);
-  c.config = layer.config();
-  c.parameters = layer.parameters();
-  for (auto& [name, tensor] : c.parameters) {
-    if (name.find("bias") == std::string::npos) continue;
-    const std::vector<float> values = normals(rng, tensor.size());
-    std::copy(values.begin(), values.end(), tensor.values<float>().begin());
-  }
-  c.batch = batch;
-  c.q_len = q_len;
-  c.kv_len = kv_len;
-  c.query = normals(rng, batch * q_len * c.config.model_dim);
-  c.key = normals(rng, batch * kv_len * c.config.key_dim);
-  c.value = normals(rng, batch * kv_len * c.config.value_dim);
-  return c;
-}
-
-void forward(const LayerCase& c, std::vector<float>& out,
-             const std::function<void(MultiHeadAttentionOptions&)>& ask) {
-  const MultiHeadAttention layer(c.config, c.parameters);
-  const auto& g = c.config;
-  out.resize(static_cast<std::size_t>(c.batch * c.q_len * g.model_dim));
-  MultiHeadAttentionOptions options;
-  options.mask = c.mask.build();
-  if (!c.bias.empty()) {
-    options.bias = {c.bias.data(), {c.batch, g.heads, c.q_len, c.kv_len}};
-  }
-  options.alibi_slopes = c.alibi_slopes;
-  options.softcap = c.softcap;
-  options.mode = c.training ? Mode::kTraining : Mode::kInference;
-  options.dropout_seed = c.dropout_seed;
-  ask(options);
-  layer.forward(
-      {c.query.data(), {c.batch, c.q_len, g.model_dim}},
-      {c.key.data(), {c.batch, c.kv_len, g.key_dim}},
-      {c.value.data(), {c.batch, c.kv_len, g.value_dim}},
-      TensorView<float, 3>{out.data(), {c.batch, c.q_len, g.model_dim}},
-      options);
+std::vector<float> forward(const LayerCase& c,
+                           const MultiHeadAttentionOptions& options) {
+  return test::run_layer(MultiHeadAttention(c.config, c.parameters), c,
+                         options);
 }
 
 LayerResult<float> run(const LayerCase& c, Threads threads = {}) {
@@ -81,25 +38,23 @@ LayerResult<float> run(const LayerCase& c, Threads threads = {}) {
   r.weights.resize(static_cast<std::size_t>(c.batch * c.config.heads * c.q_len *
                                             c.all_keys()));
   r.average.resize(static_cast<std::size_t>(c.batch * c.q_len * c.all_keys()));
-  forward(c, r.out, [&](MultiHeadAttentionOptions& options) {
-    options.weights = {r.weights.data(),
-                       {c.batch, c.config.heads, c.q_len, c.all_keys()}};
-    options.average_weights = {r.average.data(),
-                               {c.batch, c.q_len, c.all_keys()}};
-    options.threads = threads;
-  });
+  MultiHeadAttentionOptions options;
+  options.weights = {r.weights.data(),
+                     {c.batch, c.config.heads, c.q_len, c.all_keys()}};
+  options.average_weights = {r.average.data(),
+                             {c.batch, c.q_len, c.all_keys()}};
+  options.threads = threads;
+  r.out = forward(c, options);
   return r;
 }
 
 // The averaged weights alone, which take another way.
 std::vector<float> run_average(const LayerCase& c) {
-  std::vector<float> out;
   std::vector<float> average(
       static_cast<std::size_t>(c.batch * c.q_len * c.all_keys()));
-  forward(c, out, [&](MultiHeadAttentionOptions& options) {
-    options.average_weights = {average.data(),
-                               {c.batch, c.q_len, c.all_keys()}};
-  });
+  MultiHeadAttentionOptions options;
+  options.average_weights = {average.data(), {c.batch, c.q_len, c.all_keys()}};
+  forward(c, options);
   return average;
 }
 
@@ -143,16 +98,16 @@ class MultiHeadAttentionTest : public ::testing::TestWithParam<Named> {};
 
 TEST_P(MultiHeadAttentionTest, IsAsExactAsTheDefinition) {
   const Named& named = GetParam();
-  LayerCase c = make_case(named.config, named.shape.batch, named.shape.q_len,
-                          named.shape.kv_len);
+  LayerCase c = random_layer_case(named.config, named.shape.batch,
+                                  named.shape.q_len, named.shape.kv_len);
   named.change(c);
   expect_exact(c);
 }
 
 TEST_P(MultiHeadAttentionTest, HasTheSameBitsForAnyNumberOfThreads) {
   const Named& named = GetParam();
-  LayerCase c = make_case(named.config, named.shape.batch, named.shape.q_len,
-                          named.shape.kv_len);
+  LayerCase c = random_layer_case(named.config, named.shape.batch,
+                                  named.shape.q_len, named.shape.kv_len);
   named.change(c);
   const LayerResult<float> one = run(c, Threads{1});
   for (const int threads : {2, 3, 5}) {
@@ -164,10 +119,8 @@ TEST_P(MultiHeadAttentionTest, HasTheSameBitsForAnyNumberOfThreads) {
 
 void dense_mask(LayerCase& c) {
   Rng rng(9);
-  test::DenseBools drop({c.batch, c.config.heads, c.q_len, c.kv_len});
-  for (std::size_t i = 0; i < drop.size(); ++i) {
-    drop.values[i] = test::chance(rng, 0.4);
-  }
+  const test::DenseBools drop = test::random_bools(
+      rng, {c.batch, c.config.heads, c.q_len, c.kv_len}, 0.4);
   for (std::int64_t j = 0; j < c.kv_len; ++j) drop(0, 0, 0, j) = true;
   c.mask = test::drop_spec(drop);
 }
@@ -184,8 +137,8 @@ void causal(LayerCase& c) { c.mask = test::causal_spec(); }
 void everything(LayerCase& c) {
   Rng rng(11);
   causal(c);
-  c.bias = normals(rng, c.batch * c.config.heads * c.q_len * c.kv_len);
-  c.alibi_slopes = normals(rng, c.config.heads);
+  c.bias = normal_floats(rng, c.batch * c.config.heads * c.q_len * c.kv_len);
+  c.alibi_slopes = normal_floats(rng, c.config.heads);
   c.softcap = 3.0f;
   c.training = true;
   c.dropout_seed = 77;
@@ -295,13 +248,14 @@ TEST(MultiHeadAttention, IsExactForRandomConfigurations) {
     g.add_zero_attn = test::chance(rng, 0.4);
     g.dropout = test::chance(rng, 0.4) ? 0.25f : 0.0f;
     g.score = test::chance(rng, 0.3) ? Score::kCosine : Score::kDot;
-    LayerCase c = make_case(g, test::pick(rng, 1, 3), test::pick(rng, 1, 20),
-                            test::pick(rng, 1, 20));
+    LayerCase c =
+        random_layer_case(g, test::pick(rng, 1, 3), test::pick(rng, 1, 20),
+                          test::pick(rng, 1, 20));
     c.mask = test::random_mask(rng, c.sizes());
     if (test::chance(rng, 0.3)) {
-      c.bias = normals(rng, c.batch * g.heads * c.q_len * c.kv_len);
+      c.bias = normal_floats(rng, c.batch * g.heads * c.q_len * c.kv_len);
     }
-    if (test::chance(rng, 0.3)) c.alibi_slopes = normals(rng, g.heads);
+    if (test::chance(rng, 0.3)) c.alibi_slopes = normal_floats(rng, g.heads);
     if (test::chance(rng, 0.3)) c.softcap = 2.5f;
     c.training = test::chance(rng, 0.5);
     c.dropout_seed = rng();
@@ -312,21 +266,19 @@ TEST(MultiHeadAttention, IsExactForRandomConfigurations) {
 }
 
 TEST(MultiHeadAttention, HasTheSameBitsOnEveryTargetWithFusedMultiplyAdd) {
-  LayerCase c =
-      make_case({.model_dim = 80, .heads = 5, .bias_kv = true}, 2, 21, 33);
+  LayerCase c = random_layer_case(
+      {.model_dim = 80, .heads = 5, .bias_kv = true}, 2, 21, 33);
   causal(c);
   const LayerResult<float> best = run(c);
-  for (const std::string& target : simd_targets()) {
-    if (target == "EMU128" || target == "SCALAR") continue;
-    set_simd_target(target);
-    const LayerResult<float> r = run(c);
-    EXPECT_EQ(r.out, best.out) << target;
-  }
-  set_simd_target("");
+  test::on_every_simd_target([&](const std::string& target) {
+    if (!test::fuses_products(target)) return;
+    EXPECT_EQ(run(c).out, best.out);
+  });
 }
 
 TEST(MultiHeadAttention, ARowDependsOnNoOtherBatchEntry) {
-  const LayerCase all = make_case({.model_dim = 40, .heads = 4}, 5, 7, 9);
+  const LayerCase all =
+      random_layer_case({.model_dim = 40, .heads = 4}, 5, 7, 9);
   const LayerResult<float> together = run(all);
   for (std::int64_t b = 0; b < all.batch; ++b) {
     LayerCase alone = all;
@@ -344,7 +296,7 @@ TEST(MultiHeadAttention, ARowDependsOnNoOtherBatchEntry) {
 }
 
 TEST(MultiHeadAttention, UnbatchedIsABatchOfOne) {
-  const LayerCase c = make_case({.model_dim = 24, .heads = 3}, 1, 5, 8);
+  const LayerCase c = random_layer_case({.model_dim = 24, .heads = 3}, 1, 5, 8);
   const MultiHeadAttention layer(c.config, c.parameters);
   std::vector<float> out(5 * 24);
   layer.forward(TensorView<const float, 2>{c.query.data(), {5, 24}},
@@ -355,7 +307,7 @@ TEST(MultiHeadAttention, UnbatchedIsABatchOfOne) {
 }
 
 TEST(MultiHeadAttention, SelfAndCrossAttentionAreShortForms) {
-  LayerCase c = make_case({.model_dim = 24, .heads = 3}, 2, 6, 6);
+  LayerCase c = random_layer_case({.model_dim = 24, .heads = 3}, 2, 6, 6);
   c.value = c.key;
   const MultiHeadAttention layer(c.config, c.parameters);
   const TensorView<const float, 3> query(c.query.data(), {2, 6, 24});
@@ -385,13 +337,17 @@ TEST(MultiHeadAttention, SelfAndCrossAttentionAreShortForms) {
                       {},
                       {}})
                      .out);
+  const std::vector<float> self =
+      std::exchange(out, std::vector<float>(6 * 24));
   layer.forward(TensorView<const float, 2>(c.query.data(), {6, 24}),
-                TensorView<const float, 2>(c.query.data(), {6, 24}), flat);
+                TensorView<const float, 2>(c.query.data(), {6, 24}),
+                TensorView<float, 2>(out.data(), {6, 24}));
+  EXPECT_EQ(out, self);
 }
 
 TEST(MultiHeadAttention, TakesInputsAndOutputWithAnyStrides) {
   // Sequence first, as PyTorch's default has it: [len, batch, width].
-  const LayerCase c = make_case({.model_dim = 24, .heads = 3}, 3, 4, 4);
+  const LayerCase c = random_layer_case({.model_dim = 24, .heads = 3}, 3, 4, 4);
   const MultiHeadAttention layer(c.config, c.parameters);
   std::vector<float> input(3 * 4 * 24), out(3 * 4 * 24);
   for (std::size_t b = 0; b < 3; ++b) {
@@ -416,7 +372,7 @@ TEST(MultiHeadAttention, TakesInputsAndOutputWithAnyStrides) {
 }
 
 TEST(MultiHeadAttention, OutMayBeTheInput) {
-  LayerCase c = make_case({.model_dim = 24, .heads = 3}, 2, 6, 6);
+  LayerCase c = random_layer_case({.model_dim = 24, .heads = 3}, 2, 6, 6);
   c.key = c.value = c.query;
   const MultiHeadAttention layer(c.config, c.parameters);
   std::vector<float> x = c.query;
@@ -426,7 +382,7 @@ TEST(MultiHeadAttention, OutMayBeTheInput) {
 }
 
 TEST(MultiHeadAttention, ARowThatSeesNothingGivesTheOutputBias) {
-  LayerCase c = make_case({.model_dim = 12, .heads = 2}, 1, 2, 3);
+  LayerCase c = random_layer_case({.model_dim = 12, .heads = 2}, 1, 2, 3);
   c.mask = test::lengths_spec({0});
   const LayerResult<float> r = run(c);
   const auto bias = c.parameters.at("out_proj.bias").values<float>();
@@ -437,8 +393,8 @@ TEST(MultiHeadAttention, ARowThatSeesNothingGivesTheOutputBias) {
 }
 
 TEST(MultiHeadAttention, DropoutActsInTrainingOnlyAndFollowsItsSeed) {
-  LayerCase c =
-      make_case({.model_dim = 32, .heads = 2, .dropout = 0.5f}, 2, 9, 9);
+  LayerCase c = random_layer_case(
+      {.model_dim = 32, .heads = 2, .dropout = 0.5f}, 2, 9, 9);
   const std::vector<float> without = run(c).out;
   c.training = true;
   const LayerResult<float> first = run(c);
@@ -451,8 +407,8 @@ TEST(MultiHeadAttention, DropoutActsInTrainingOnlyAndFollowsItsSeed) {
 }
 
 TEST(MultiHeadAttention, NaNInAHiddenKeyReachesNothing) {
-  LayerCase c =
-      make_case({.model_dim = 16, .heads = 2, .bias_kv = true}, 1, 3, 4);
+  LayerCase c = random_layer_case(
+      {.model_dim = 16, .heads = 2, .bias_kv = true}, 1, 3, 4);
   c.mask = test::lengths_spec({3});
   const std::vector<float> clean = run(c).out;
   std::fill_n(c.key.begin() + 3 * 16, 16, std::nanf(""));
@@ -465,23 +421,10 @@ TEST(MultiHeadAttention, NaNInAHiddenKeyReachesNothing) {
 // ---- compute in bf16 ----
 
 std::vector<float> run_bf16(const LayerCase& c, Threads threads = {}) {
-  std::vector<float> out;
-  forward(c, out, [&](MultiHeadAttentionOptions& options) {
-    options.compute = Compute::kBFloat16;
-    options.threads = threads;
-  });
-  return out;
-}
-
-void on_every_bf16_path(const std::function<void()>& body) {
-  using kernels::Bf16Path;
-  for (const Bf16Path path :
-       {Bf16Path::kAmx, Bf16Path::kDot, Bf16Path::kPortable}) {
-    if (!kernels::choose_bf16_path(path)) continue;
-    SCOPED_TRACE(static_cast<int>(path));
-    body();
-    kernels::choose_best_bf16_path();
-  }
+  MultiHeadAttentionOptions options;
+  options.compute = Compute::kBFloat16;
+  options.threads = threads;
+  return forward(c, options);
 }
 
 void round_to_bf16(std::span<float> values) {
@@ -510,23 +453,25 @@ void expect_near_in_bf16(LayerCase c) {
 }
 
 TEST(MultiHeadAttention, ComputesInBf16OnRequest) {
-  expect_near_in_bf16(make_case({.model_dim = 64, .heads = 4}, 2, 7, 50));
-  expect_near_in_bf16(make_case({.model_dim = 60,
-                                 .heads = 6,
-                                 .kv_heads = 2,
-                                 .key_dim = 30,
-                                 .value_dim = 45,
-                                 .bias_kv = true,
-                                 .add_zero_attn = true},
-                                1, 33, 40));
-  LayerCase c = make_case({.model_dim = 48, .heads = 3}, 2, 20, 20);
+  expect_near_in_bf16(
+      random_layer_case({.model_dim = 64, .heads = 4}, 2, 7, 50));
+  expect_near_in_bf16(random_layer_case({.model_dim = 60,
+                                         .heads = 6,
+                                         .kv_heads = 2,
+                                         .key_dim = 30,
+                                         .value_dim = 45,
+                                         .bias_kv = true,
+                                         .add_zero_attn = true},
+                                        1, 33, 40));
+  LayerCase c = random_layer_case({.model_dim = 48, .heads = 3}, 2, 20, 20);
   c.mask = test::causal_spec();
   c.softcap = 3;
   expect_near_in_bf16(c);
 }
 
 TEST(MultiHeadAttention, HasTheSameBitsInBf16ForAnyThreadsAndBatch) {
-  const LayerCase c = make_case({.model_dim = 96, .heads = 4}, 3, 70, 90);
+  const LayerCase c =
+      random_layer_case({.model_dim = 96, .heads = 4}, 3, 70, 90);
   on_every_bf16_path([&] {
     const std::vector<float> whole = run_bf16(c, {.count = 1});
     EXPECT_EQ(run_bf16(c, {.count = 3}), whole);
@@ -541,7 +486,7 @@ TEST(MultiHeadAttention, HasTheSameBitsInBf16ForAnyThreadsAndBatch) {
 }
 
 TEST(MultiHeadAttention, PacksNewParametersForBf16) {
-  LayerCase c = make_case({.model_dim = 32, .heads = 2}, 1, 5, 5);
+  LayerCase c = random_layer_case({.model_dim = 32, .heads = 2}, 1, 5, 5);
   MultiHeadAttention layer(c.config, c.parameters);
   const TensorView<const float, 3> x(c.query.data(), {1, 5, 32});
   const auto call = [&] {
@@ -564,20 +509,14 @@ TEST(MultiHeadAttention, PacksNewParametersForBf16) {
 }
 
 TEST(MultiHeadAttention, RefusesAContextInBf16) {
-  const LayerCase c = make_case({.model_dim = 8, .heads = 2}, 1, 2, 2);
+  const LayerCase c = random_layer_case({.model_dim = 8, .heads = 2}, 1, 2, 2);
   MultiHeadAttentionContext context;
-  std::vector<float> out;
-  try {
-    forward(c, out, [&](MultiHeadAttentionOptions& options) {
-      options.compute = Compute::kBFloat16;
-      options.context = &context;
-    });
-    FAIL();
-  } catch (const InvalidArgument& error) {
-    EXPECT_STREQ(error.what(),
-                 "MultiHeadAttention::forward: compute in bf16 is for "
-                 "inference; a context for backward came");
-  }
+  MultiHeadAttentionOptions options;
+  options.compute = Compute::kBFloat16;
+  options.context = &context;
+  EXPECT_EQ(test::refusal([&] { forward(c, options); }),
+            "MultiHeadAttention::forward: compute in bf16 is for inference; a "
+            "context for backward came");
 }
 
 }  // namespace

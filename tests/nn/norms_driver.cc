@@ -9,24 +9,16 @@
 // RotaryConfig by their names, with scaling = 0 to 4 in the order of the
 // header, interleaved = 0 or 1 and table = the number of positions. OUT gets
 // out and the gradients d_x, d_weight and d_bias.
-#include <cstdio>
-#include <exception>
-#include <map>
 #include <string>
 
-#include "regard/io/safetensors.h"
 #include "regard/nn/norms.h"
 #include "regard/nn/rotary.h"
+#include "support/driver.h"
 
 namespace {
 
 using namespace regard;
-
-double number(const SafetensorsFile& file, const std::string& name,
-              double otherwise) {
-  const auto found = file.metadata().find(name);
-  return found == file.metadata().end() ? otherwise : std::stod(found->second);
-}
+using test::number_of;
 
 StateDict run_norm(const SafetensorsFile& file, bool centred) {
   const auto x = file.view<float, 2>("x");
@@ -42,7 +34,7 @@ StateDict run_norm(const SafetensorsFile& file, bool centred) {
   nn::NormGradients gradients{.d_x = result["d_x"].view<float, 2>(),
                               .d_weight = result["d_weight"].view<float, 1>()};
   nn::NormOptions options{
-      .epsilon = static_cast<float>(number(file, "epsilon", 1e-5)),
+      .epsilon = static_cast<float>(number_of(file, "epsilon", 1e-5)),
       .rstd = rstd.view<float, 1>()};
   if (centred) {
     result["d_bias"] = Tensor({dim});
@@ -59,13 +51,13 @@ StateDict run_norm(const SafetensorsFile& file, bool centred) {
 
 StateDict run_rotary(const SafetensorsFile& file) {
   const auto integer = [&](const char* name, double otherwise) {
-    return static_cast<std::int64_t>(number(file, name, otherwise));
+    return static_cast<std::int64_t>(number_of(file, name, otherwise));
   };
   nn::RotaryConfig config;
   config.rotary_dim = integer("rotary_dim", 0);
-  config.base = number(file, "base", config.base);
+  config.base = number_of(file, "base", config.base);
   config.scaling = static_cast<nn::RotaryScaling>(integer("scaling", 0));
-  config.factor = number(file, "factor", config.factor);
+  config.factor = number_of(file, "factor", config.factor);
   config.trained_length = integer("trained_length", 0);
   const nn::RotaryTable table = nn::rotary_table(config, integer("table", 0));
   const auto x = file.view<float, 4>("x");
@@ -85,26 +77,13 @@ StateDict run_rotary(const SafetensorsFile& file) {
   return result;
 }
 
-void drive(const char* in, const char* out) {
-  const SafetensorsFile file = SafetensorsFile::open(in);
-  const std::string op = file.metadata().at("op");
-  save_safetensors(out, op == "rotary" ? run_rotary(file)
-                                       : run_norm(file, op == "layer_norm"));
+StateDict run(const SafetensorsFile& file) {
+  const std::string op = test::text_of(file, "op");
+  return op == "rotary" ? run_rotary(file) : run_norm(file, op == "layer_norm");
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 3) {
-    std::fprintf(stderr,
-                 "usage: norms_driver IN.safetensors OUT.safetensors\n");
-    return 2;
-  }
-  try {
-    drive(argv[1], argv[2]);
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "norms_driver: %s\n", error.what());
-    return 1;
-  }
-  return 0;
+  return test::drive(argc, argv, "norms_driver", run);
 }

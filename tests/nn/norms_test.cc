@@ -4,26 +4,18 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <functional>
 #include <string>
 #include <vector>
 
-#include "regard/core/error.h"
 #include "regard/core/random.h"
 #include "regard/tensor/tensor.h"
 #include "support/onnx_cases.h"
+#include "support/refusal.h"
 
 namespace regard::nn {
 namespace {
 
-std::string refusal(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const InvalidArgument& error) {
-    return error.what();
-  }
-  return "nothing was thrown";
-}
+using test::refusal;
 
 Tensor random_tensor(Shape shape, std::uint64_t seed) {
   Tensor tensor(std::move(shape));

@@ -5,26 +5,18 @@
 
 #include <array>
 #include <cmath>
-#include <functional>
 #include <numbers>
 #include <string>
 #include <vector>
 
-#include "regard/core/error.h"
 #include "regard/core/random.h"
 #include "support/onnx_cases.h"
+#include "support/refusal.h"
 
 namespace regard::nn {
 namespace {
 
-std::string refusal(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const InvalidArgument& error) {
-    return error.what();
-  }
-  return "nothing was thrown";
-}
+using test::refusal;
 
 std::vector<float> floats(const test::OnnxTensor& tensor) {
   return {tensor.values.begin(), tensor.values.end()};

@@ -10,7 +10,7 @@
 
 #include "regard/attention/attention.h"
 #include "regard/core/random.h"
-#include "regard/kernels/targets.h"
+#include "support/every_path.h"
 
 namespace regard::nn::detail {
 namespace {
@@ -103,10 +103,9 @@ std::vector<std::int64_t> some_parents(std::int64_t count, Random& random) {
 }
 
 TEST(SaidTokens, AreAttendedToWithTheBitsOfAttentionForward) {
-  for (const std::string& target : simd_targets()) {
-    set_simd_target(target);
+  test::on_every_simd_target([](const std::string&) {
     for (const std::int64_t dim : {1, 8, 13, 64}) {
-      SCOPED_TRACE(target + ", dim " + std::to_string(dim));
+      SCOPED_TRACE("dim " + std::to_string(dim));
       Random random(static_cast<std::uint64_t>(dim));
       Hypotheses hypotheses(3, dim, 2);
       for (int step = 0; step < 40; ++step) {
@@ -115,8 +114,7 @@ TEST(SaidTokens, AreAttendedToWithTheBitsOfAttentionForward) {
         hypotheses.reorder(some_parents(hypotheses.count(), random));
       }
     }
-  }
-  set_simd_target("");
+  });
 }
 
 TEST(SaidTokens, MayBeMoreThanOneSplitHolds) {

@@ -8,46 +8,20 @@ little, because PyTorch's products sum in blocks and ours in one chain.
 """
 
 import math
-import os
 import pathlib
-import subprocess
 import sys
-import tempfile
 import unittest
 
-SKIPPED = 77
-# oneDNN's own AMX code dies on some machines that have it.
-os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
-
-try:
-    import torch
-    from safetensors.torch import load_file, save_file
-except ImportError as error:
-    if __name__ == "__main__":
-        print(f"skipped: {error}; this test compares with torch and safetensors")
-        sys.exit(SKIPPED)
-    raise
-
-DRIVER = pathlib.Path(os.environ.get("REGARD_BINARY_DIR", "build")) / "bin" / "layer_driver"
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+from driver import run_driver, torch  # noqa: E402
 
 
 def run_regard(parameters, inputs, config, masks=None, causal=None):
     """out, weights and average_weights of regard, as a dict."""
-    tensors = {name: t.detach().float().contiguous().clone() for name, t in inputs.items()}
-    for name, t in parameters.items():
-        tensors[f"param.{name}"] = t.detach().float().contiguous().clone()
-    for name, t in (masks or {}).items():
-        tensors[name] = t.contiguous().clone()
-    metadata = {name: str(float(value)) for name, value in config.items()}
-    if causal:
-        metadata["causal"] = causal
-    with tempfile.TemporaryDirectory() as folder:
-        source, target = (str(pathlib.Path(folder) / name) for name in ("in.safetensors", "out.safetensors"))
-        save_file(tensors, source, metadata=metadata)
-        done = subprocess.run([DRIVER, source, target], capture_output=True, text=True)
-        if done.returncode != 0:
-            raise AssertionError(done.stderr)
-        return load_file(target)
+    tensors = {**inputs, **{f"param.{name}": t for name, t in parameters.items()}}
+    tensors = {name: t.float() for name, t in tensors.items()} | (masks or {})
+    options = {name: float(value) for name, value in config.items()} | ({"causal": causal} if causal else {})
+    return run_driver("layer_driver", tensors, options)
 
 
 def as_pairs(batch, heads, key_padding_mask=None, attn_mask=None):

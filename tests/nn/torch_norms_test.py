@@ -7,37 +7,14 @@ PyTorch in float is, and a little.
 """
 
 import math
-import os
 import pathlib
-import subprocess
 import sys
-import tempfile
 import unittest
 
-SKIPPED = 77
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+from driver import run_driver, torch  # noqa: E402
 
-try:
-    import torch
-    from safetensors.torch import load_file, save_file
-except ImportError as error:
-    if __name__ == "__main__":
-        print(f"skipped: {error}; this test compares with torch and safetensors")
-        sys.exit(SKIPPED)
-    raise
-
-DRIVER = pathlib.Path(os.environ.get("REGARD_BINARY_DIR", "build")) / "bin" / "norms_driver"
 SCALINGS = ["none", "linear", "ntk", "yarn", "llama3"]
-
-
-def run_regard(tensors, **settings):
-    with tempfile.TemporaryDirectory() as folder:
-        source, target = (str(pathlib.Path(folder) / name) for name in ("in.safetensors", "out.safetensors"))
-        save_file({name: t.detach().contiguous().clone() for name, t in tensors.items()}, source,
-                  metadata={name: str(value) for name, value in settings.items()})
-        done = subprocess.run([DRIVER, source, target], capture_output=True, text=True)
-        if done.returncode != 0:
-            raise AssertionError(done.stderr)
-        return load_file(target)
 
 
 def autograd(function, tensors, d_out, dtype):
@@ -89,7 +66,7 @@ class TorchNormsTest(unittest.TestCase):
         torch.manual_seed(7)
 
     def compare(self, function, tensors, extra, d_out, **settings):
-        got = run_regard({**tensors, **extra, "d_out": d_out}, **settings)
+        got = run_driver("norms_driver", {**tensors, **extra, "d_out": d_out}, settings)
         truth = autograd(function, tensors, d_out, torch.float64)
         plain = autograd(function, tensors, d_out, torch.float32)
         self.assertEqual(set(got), set(truth))

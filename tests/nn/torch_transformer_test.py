@@ -9,40 +9,20 @@ in blocks and ours in one chain.
 """
 
 import math
-import os
 import pathlib
-import subprocess
 import sys
-import tempfile
 import unittest
 
-SKIPPED = 77
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+from driver import run_driver, torch  # noqa: E402
+from torch import nn  # noqa: E402
 
-try:
-    import torch
-    from safetensors.torch import load_file, save_file
-    from torch import nn
-except ImportError as error:
-    if __name__ == "__main__":
-        print(f"skipped: {error}; this test compares with torch and safetensors")
-        sys.exit(SKIPPED)
-    raise
-
-DRIVER = pathlib.Path(os.environ.get("REGARD_BINARY_DIR", "build")) / "bin" / "transformer_driver"
 ACTIVATIONS = {"relu": 0, "gelu": 1}
 
 
-def run_regard(parameters, tensors, metadata):
-    tensors = {name: t.detach().contiguous().clone() for name, t in tensors.items()}
-    for name, t in parameters.items():
-        tensors[f"param.{name}"] = t.detach().float().contiguous().clone()
-    with tempfile.TemporaryDirectory() as folder:
-        source, target = (str(pathlib.Path(folder) / name) for name in ("in.safetensors", "out.safetensors"))
-        save_file(tensors, source, metadata={name: str(value) for name, value in metadata.items()})
-        done = subprocess.run([DRIVER, source, target], capture_output=True, text=True)
-        if done.returncode != 0:
-            raise AssertionError(done.stderr)
-        return load_file(target)
+def run_regard(parameters, tensors, options):
+    parameters = {f"param.{name}": t.float() for name, t in parameters.items()}
+    return run_driver("transformer_driver", tensors | parameters, options)
 
 
 def offsets_of(lengths):

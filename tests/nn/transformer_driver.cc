@@ -9,30 +9,23 @@
 // offsets [n + 1], d_out, and for a decoder memory and memory_offsets; OUT gets
 // out, d_x, d_memory and grad.<name>. With kind = model it holds source,
 // target, target_out and the offsets; OUT gets loss [2] and grad.<name>.
-#include <cstdio>
-#include <exception>
-#include <map>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "regard/io/safetensors.h"
 #include "regard/nn/layers.h"
 #include "regard/nn/transformer.h"
+#include "support/driver.h"
 
 namespace {
 
 using namespace regard;
-
-double number(const SafetensorsFile& file, const std::string& name,
-              double otherwise) {
-  const auto found = file.metadata().find(name);
-  return found == file.metadata().end() ? otherwise : std::stod(found->second);
-}
+using test::number_of;
 
 nn::TransformerConfig config_of(const SafetensorsFile& f) {
   const auto integer = [&](const char* name, double otherwise) {
-    return static_cast<std::int64_t>(number(f, name, otherwise));
+    return static_cast<std::int64_t>(number_of(f, name, otherwise));
   };
   nn::TransformerConfig c;
   c.source_vocab = integer("source_vocab", 1);
@@ -47,7 +40,7 @@ nn::TransformerConfig config_of(const SafetensorsFile& f) {
   c.final_norm = integer("final_norm", 1) != 0;
   c.shared_embeddings = integer("shared_embeddings", 0) != 0;
   c.tied_output = integer("tied_output", 0) != 0;
-  c.label_smoothing = static_cast<float>(number(f, "label_smoothing", 0));
+  c.label_smoothing = static_cast<float>(number_of(f, "label_smoothing", 0));
   return c;
 }
 
@@ -58,7 +51,8 @@ std::vector<T> list(const SafetensorsFile& file, const char* name) {
   return {values.begin(), values.end()};
 }
 
-StateDict run_layer(const SafetensorsFile& file, const StateDict& parameters) {
+StateDict run_layer(const SafetensorsFile& file) {
+  const StateDict parameters = test::parameters_of(file);
   const bool decoder = file.metadata().at("kind") == "decoder";
   StateDict result, gradients;
   nn::prepare_gradients(parameters, gradients);
@@ -93,8 +87,8 @@ StateDict run_layer(const SafetensorsFile& file, const StateDict& parameters) {
   return result;
 }
 
-StateDict run_model(const SafetensorsFile& file, StateDict parameters) {
-  nn::Transformer model(config_of(file), std::move(parameters));
+StateDict run_model(const SafetensorsFile& file) {
+  nn::Transformer model(config_of(file), test::parameters_of(file));
   const nn::TranslationBatch batch{{list<std::int32_t>(file, "source"),
                                     list<std::int64_t>(file, "source_offsets")},
                                    {list<std::int32_t>(file, "target"),
@@ -108,32 +102,13 @@ StateDict run_model(const SafetensorsFile& file, StateDict parameters) {
   return result;
 }
 
-void drive(const char* in, const char* out) {
-  const SafetensorsFile file = SafetensorsFile::open(in);
-  StateDict parameters;
-  for (const std::string& name : file.names()) {
-    if (name.starts_with("param.")) {
-      parameters[name.substr(6)] = file.tensor(name);
-    }
-  }
-  save_safetensors(out, file.metadata().at("kind") == "model"
-                            ? run_model(file, std::move(parameters))
-                            : run_layer(file, parameters));
+StateDict run(const SafetensorsFile& file) {
+  return test::text_of(file, "kind") == "model" ? run_model(file)
+                                                : run_layer(file);
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 3) {
-    std::fprintf(stderr,
-                 "usage: transformer_driver IN.safetensors OUT.safetensors\n");
-    return 2;
-  }
-  try {
-    drive(argv[1], argv[2]);
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "transformer_driver: %s\n", error.what());
-    return 1;
-  }
-  return 0;
+  return test::drive(argc, argv, "transformer_driver", run);
 }

@@ -5,16 +5,19 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <cstring>
 #include <string>
 #include <vector>
 
-#include "regard/core/error.h"
-#include "regard/core/random.h"
-#include "regard/kernels/targets.h"
+#include "support/every_path.h"
+#include "support/random_sentences.h"
+#include "support/refusal.h"
+#include "support/same_bits.h"
 
 namespace regard::nn {
 namespace {
+
+using test::refusal;
+using test::same_bits;
 
 TransformerConfig small_config() {
   TransformerConfig c;
@@ -34,15 +37,7 @@ TransformerConfig small_config() {
 
 PackedTokens sentences(const std::vector<std::int64_t>& lengths,
                        std::uint64_t seed) {
-  Random random(seed);
-  PackedTokens packed;
-  for (const std::int64_t length : lengths) {
-    for (std::int64_t i = 0; i < length; ++i) {
-      packed.tokens.push_back(static_cast<std::int32_t>(random.below(83)));
-    }
-    packed.offsets.push_back(packed.size());
-  }
-  return packed;
+  return test::random_sentences(lengths, 83, seed);
 }
 
 // About 500 tokens, so that products are cut for threads.
@@ -55,18 +50,6 @@ TranslationBatch some_batch() {
   TranslationBatch batch{sentences(source, 1), sentences(target, 2), {}};
   batch.target_out = sentences({batch.target.size()}, 3).tokens;
   return batch;
-}
-
-bool same_bits(const StateDict& a, const StateDict& b) {
-  if (a.size() != b.size()) return false;
-  for (const auto& [name, tensor] : a) {
-    const Tensor& other = b.at(name);
-    if (tensor.byte_count() != other.byte_count() ||
-        std::memcmp(tensor.bytes(), other.bytes(), tensor.byte_count()) != 0) {
-      return false;
-    }
-  }
-  return true;
 }
 
 TEST(TransformerBits, DoNotDependOnThreads) {
@@ -97,16 +80,11 @@ TEST(TransformerBits, DoNotDependOnTheVectorWidth) {
   TransformerConfig c = small_config();
   c.activation = Activation::kGelu;
   Transformer model(c, 1);
-  StateDict first;
-  for (const std::string& target : simd_targets()) {
-    if (target == "SCALAR") continue;  // attention has another path there
-    set_simd_target(target);
+  test::expect_same_bits_on_every_simd_target([&] {
     StateDict gradients;
     model.loss_and_gradients(batch, 7, gradients);
-    if (first.empty()) first = gradients;
-    EXPECT_TRUE(same_bits(gradients, first)) << target;
-  }
-  set_simd_target("");
+    return gradients;
+  });
 }
 
 TEST(TransformerBits, AreTheSameForTheSameSeedAndOthersForAnother) {
@@ -213,16 +191,6 @@ TEST(TransformerParameters, HaveTheNamesOfPyTorch) {
           "encoder.layers.0.self_attn.out_proj.bias",
           "encoder.layers.0.self_attn.out_proj.weight", "encoder.norm.bias",
           "encoder.norm.weight"));
-}
-
-template <typename Call>
-std::string refusal(const Call& call) {
-  try {
-    call();
-  } catch (const InvalidArgument& error) {
-    return error.what();
-  }
-  return "nothing was refused";
 }
 
 std::string refused_config(void (*change)(TransformerConfig&)) {

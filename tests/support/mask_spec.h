@@ -212,18 +212,27 @@ inline MaskSpec drop_spec(DenseBools pairs) {
   return MaskSpec({.kind = MaskSpec::Kind::kDrop, .dense = std::move(pairs)});
 }
 
+// Each true with the chance p.
+inline DenseBools random_bools(Rng& rng,
+                               const std::array<std::int64_t, 4>& shape,
+                               double p) {
+  DenseBools bools(shape);
+  for (std::size_t n = 0; n < bools.size(); ++n) {
+    bools.values[n] = chance(rng, p);
+  }
+  return bools;
+}
+
 // Each extent whole or 1, values true with a chance that is itself random, so
 // that blocks come out empty, full and mixed.
 inline DenseBools random_bools(Rng& rng, const PairSizes& sizes) {
   const auto extent = [&](std::int64_t full) {
     return chance(rng, 0.35) ? std::int64_t{1} : full;
   };
-  DenseBools bools({extent(sizes.batch), extent(sizes.heads),
-                    extent(sizes.q_len), extent(sizes.kv_len)});
+  const std::array shape{extent(sizes.batch), extent(sizes.heads),
+                         extent(sizes.q_len), extent(sizes.kv_len)};
   const double p = std::array{0.02, 0.3, 0.5, 0.9, 0.99}[pick(rng, 0, 4)];
-  for (std::size_t n = 0; n < bools.size(); ++n)
-    bools.values[n] = chance(rng, p);
-  return bools;
+  return random_bools(rng, shape, p);
 }
 
 // Runs of random length, ids in random order; queries take the ids of keys,
@@ -270,9 +279,8 @@ inline std::vector<std::int64_t> random_lengths(Rng& rng, std::int64_t batch,
   return lengths;
 }
 
-inline MaskSpec random_mask_part(Rng& rng, const PairSizes& sizes,
-                                 bool with_dense) {
-  switch (pick(rng, 0, with_dense ? 6 : 3)) {
+inline MaskSpec random_mask_part(Rng& rng, const PairSizes& sizes) {
+  switch (pick(rng, 0, 6)) {
     case 0:
       return causal_spec(random_alignment(rng, sizes));
     case 1:
@@ -296,14 +304,12 @@ inline MaskSpec random_mask_part(Rng& rng, const PairSizes& sizes,
   }
 }
 
-// Up to three parts. Without dense ones (nor documents), it fits packed calls
-// of sequences that are all of these sizes.
-inline MaskSpec random_mask(Rng& rng, const PairSizes& sizes,
-                            bool with_dense = true) {
+// Up to three parts.
+inline MaskSpec random_mask(Rng& rng, const PairSizes& sizes) {
   MaskSpec spec;
   const std::int64_t parts = one_of(rng, {0, 1, 1, 1, 2, 2, 3});
   for (std::int64_t n = 0; n < parts; ++n) {
-    spec = spec & random_mask_part(rng, sizes, with_dense);
+    spec = spec & random_mask_part(rng, sizes);
   }
   return spec;
 }

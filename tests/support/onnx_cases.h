@@ -18,6 +18,12 @@ struct OnnxNodeCase {
   OnnxNode node;
   // In the order of the node; what is left out has no elements.
   std::vector<OnnxTensor> inputs, outputs;
+
+  // Null where it is left out.
+  const OnnxTensor* input(std::size_t n) const {
+    return n < inputs.size() && !inputs[n].values.empty() ? &inputs[n]
+                                                          : nullptr;
+  }
 };
 
 inline std::filesystem::path onnx_folder() {

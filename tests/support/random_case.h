@@ -111,12 +111,6 @@ inline BiasSpec random_call_bias(Rng& rng, const AttentionCase& c) {
   return bias;
 }
 
-inline double random_poison(Rng& rng) {
-  constexpr double kInf = std::numeric_limits<double>::infinity();
-  const double poisons[] = {std::nan(""), kInf, -kInf};
-  return poisons[pick(rng, 0, 2)];
-}
-
 // Poisons queries, keys, values and biases that no visible pair uses.
 inline void poison_unseen(Rng& rng, AttentionCase& c) {
   std::vector<char> q_seen(c.q.size()), k_seen(c.k.size()), v_seen(c.v.size());

@@ -54,8 +54,9 @@ struct ForwardGiven {
 //   out = sum of P f v          dv += P f d_out
 //                               dP  = f (d_out . v)
 //   P = softmax(score)          dS  = P (dP - sum of P dP + d_lse)
-//   score = cap tanh(x / cap)   dx  = dS (1 - (score / cap)^2)
-//   x = scale s + bias - slope distance
+//   score = cap t + bias - slope distance
+//   t = tanh(x / cap)           dx  = dS (1 - t^2)
+//   x = scale s
 //   s = q . k, or q . k / (|q| |k|)
 //
 // A pair that is hidden, or weighs nothing, is not there.
@@ -233,7 +234,7 @@ class ReferenceBackward {
     (sizes.*to)[at] += std::abs(size);
   }
 
-  // From the gradient of one capped score to everything it was made of.
+  // From the gradient of one score to everything it was made of.
   void add_score(const AttentionCase::Entry& e, const Extents4& at,
                  const Pair& pair, Real along) {
     using Gradients = ReferenceGradients<Real>;

@@ -5,6 +5,7 @@
 // appended keys are truly appended, as PyTorch does it.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -34,6 +35,61 @@ struct LayerCase {
   }
   PairSizes sizes() const { return {batch, config.heads, q_len, kv_len}; }
 };
+
+inline std::vector<float> normal_floats(Rng& rng, std::int64_t count) {
+  std::normal_distribution<float> normal;
+  std::vector<float> values(static_cast<std::size_t>(count));
+  for (float& value : values) value = normal(rng);
+  return values;
+}
+
+// Random inputs, and random parameters where a new layer has zeros.
+inline LayerCase random_layer_case(const nn::MultiHeadAttentionConfig& config,
+                                   std::int64_t batch, std::int64_t q_len,
+                                   std::int64_t kv_len) {
+  Rng rng(5);
+  LayerCase c;
+  const nn::MultiHeadAttention layer(config, 1);
+  c.config = layer.config();
+  c.parameters = layer.parameters();
+  for (auto& [name, tensor] : c.parameters) {
+    if (name.find("bias") == std::string::npos) continue;
+    const std::vector<float> values = normal_floats(rng, tensor.size());
+    std::copy(values.begin(), values.end(), tensor.values<float>().begin());
+  }
+  c.batch = batch;
+  c.q_len = q_len;
+  c.kv_len = kv_len;
+  c.query = normal_floats(rng, batch * q_len * c.config.model_dim);
+  c.key = normal_floats(rng, batch * kv_len * c.config.key_dim);
+  c.value = normal_floats(rng, batch * kv_len * c.config.value_dim);
+  return c;
+}
+
+// The forward pass of a layer with the options of the case, and those that
+// `options` has besides.
+inline std::vector<float> run_layer(
+    const nn::MultiHeadAttention& layer, const LayerCase& c,
+    nn::MultiHeadAttentionOptions options = {}) {
+  const auto& g = c.config;
+  options.mask = c.mask.build();
+  if (!c.bias.empty()) {
+    options.bias = {c.bias.data(), {c.batch, g.heads, c.q_len, c.kv_len}};
+  }
+  options.alibi_slopes = c.alibi_slopes;
+  options.softcap = c.softcap;
+  options.mode = c.training ? nn::Mode::kTraining : nn::Mode::kInference;
+  options.dropout_seed = c.dropout_seed;
+  std::vector<float> out(
+      static_cast<std::size_t>(c.batch * c.q_len * g.model_dim));
+  layer.forward(
+      {c.query.data(), {c.batch, c.q_len, g.model_dim}},
+      {c.key.data(), {c.batch, c.kv_len, g.key_dim}},
+      {c.value.data(), {c.batch, c.kv_len, g.value_dim}},
+      TensorView<float, 3>{out.data(), {c.batch, c.q_len, g.model_dim}},
+      options);
+  return out;
+}
 
 template <typename Real>
 struct LayerResult {

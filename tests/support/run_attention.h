@@ -16,6 +16,7 @@
 #include "regard/attention/attention.h"
 #include "support/attention_case.h"
 #include "support/reference_attention.h"
+#include "support/same_bits.h"
 
 namespace regard::test {
 
@@ -192,6 +193,7 @@ struct RunOptions {
   Layout kv = Layout::kContiguous;
   Layout out = Layout::kContiguous;
   int threads = 1;
+  Compute compute = Compute::kFloat32;
 };
 
 template <typename T>
@@ -201,24 +203,59 @@ struct Produced {
   bool gaps_are_untouched = true;  // of out
 };
 
+// The names of the results whose bits differ.
+template <typename T>
+std::string different_bits(const Produced<T>& a, const Produced<T>& b) {
+  return std::string(same_bits(a.out, b.out) ? "" : "out ") +
+         (same_bits(a.lse, b.lse) ? "" : "log_sum_exp");
+}
+
+// Everything that one call borrows. Its options may be changed before it runs.
+template <typename T>
+class ForwardCall {
+ public:
+  using Real = RealFor<T>;
+
+  explicit ForwardCall(const AttentionCase& c, const RunOptions& run = {})
+      : c_(c),
+        run_(run),
+        q_(c.q_shape(), run.q, c.q),
+        k_(c.k_shape(), run.kv, c.k),
+        v_(c.v_shape(), run.kv, c.v),
+        out_(c.out_shape(), run.out),
+        lse_(static_cast<std::size_t>(c.rows() * c.heads * c.q_len),
+             Real{12345}),
+        options_(c) {
+    options.log_sum_exp = {lse_.data(), {c.rows(), c.heads, c.q_len}};
+    options.threads.count = run.threads;
+    options.compute = run.compute;
+  }
+  ForwardCall(const ForwardCall&) = delete;
+  ForwardCall& operator=(const ForwardCall&) = delete;
+
+  Produced<T> run() {
+    attention_forward(q_.const_view(), k_.const_view(), v_.const_view(),
+                      out_.view(), options);
+    return {.out = out_.elements(),
+            .lse = lse_,
+            .gaps_are_untouched =
+                out_.gaps_are_untouched(c_.out_shape(), run_.out)};
+  }
+
+ private:
+  const AttentionCase& c_;
+  const RunOptions run_;
+  Stored<T> q_, k_, v_, out_;
+  std::vector<Real> lse_;
+  CallOptions<Real> options_;
+
+ public:
+  BasicAttentionOptions<Real>& options = options_.value;
+};
+
 template <typename T>
 Produced<T> run_attention(const AttentionCase& c, const RunOptions& run = {}) {
-  Stored<T> q(c.q_shape(), run.q, c.q);
-  Stored<T> k(c.k_shape(), run.kv, c.k);
-  Stored<T> v(c.v_shape(), run.kv, c.v);
-  Stored<T> out(c.out_shape(), run.out);
-  CallOptions<RealFor<T>> options(c);
-  Produced<T> produced;
-  produced.lse.assign(static_cast<std::size_t>(c.rows() * c.heads * c.q_len),
-                      RealFor<T>{12345});
-  options.value.log_sum_exp = {produced.lse.data(),
-                               {c.rows(), c.heads, c.q_len}};
-  options.value.threads.count = run.threads;
-  attention_forward(q.const_view(), k.const_view(), v.const_view(), out.view(),
-                    options.value);
-  produced.out = out.elements();
-  produced.gaps_are_untouched = out.gaps_are_untouched(c.out_shape(), run.out);
-  return produced;
+  return ForwardCall<T>(c, run).run();
 }
 
 inline double to_double(float value) { return value; }

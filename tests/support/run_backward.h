@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <cstring>
 #include <limits>
 #include <string>
 #include <utility>
@@ -24,30 +23,18 @@ struct ProducedGradients {
   std::vector<T> q, k, v;
   std::vector<RealFor<T>> bias, alibi_slopes, sinks, head_scales;
   bool gaps_are_untouched = true;
-
-  // visit(name, elements) for each of them.
-  template <typename Visit>
-  void for_each(const Visit& visit) const {
-    visit("dq", q);
-    visit("dk", k);
-    visit("dv", v);
-    visit("d_bias", bias);
-    visit("d_alibi_slopes", alibi_slopes);
-    visit("d_sinks", sinks);
-    visit("d_head_scales", head_scales);
-  }
 };
 
-// visit(name, elements of a, elements of b), for anything that has the members.
-template <typename A, typename B, typename Visit>
-void for_each_gradient(const A& a, const B& b, const Visit& visit) {
-  visit("dq", a.q, b.q);
-  visit("dk", a.k, b.k);
-  visit("dv", a.v, b.v);
-  visit("d_bias", a.bias, b.bias);
-  visit("d_alibi_slopes", a.alibi_slopes, b.alibi_slopes);
-  visit("d_sinks", a.sinks, b.sinks);
-  visit("d_head_scales", a.head_scales, b.head_scales);
+// visit(name, elements of each set), for anything that has the members.
+template <typename Visit, typename... Sets>
+void for_each_gradient(const Visit& visit, Sets&... sets) {
+  visit("dq", sets.q...);
+  visit("dk", sets.k...);
+  visit("dv", sets.v...);
+  visit("d_bias", sets.bias...);
+  visit("d_alibi_slopes", sets.alibi_slopes...);
+  visit("d_sinks", sets.sinks...);
+  visit("d_head_scales", sets.head_scales...);
 }
 
 struct BackwardRun {
@@ -189,14 +176,14 @@ class GradientJudge {
     for (Real& value : given.out) {
       value = static_cast<Real>(round_to_storage<T>(to_double(value)));
     }
-    const auto plain = reference_backward<Real>(b, &given);
-    plain_.q = stored(plain.q);
-    plain_.k = stored(plain.k);
-    plain_.v = stored(plain.v);
-    plain_.bias = widened(plain.bias);
-    plain_.alibi_slopes = widened(plain.alibi_slopes);
-    plain_.sinks = widened(plain.sinks);
-    plain_.head_scales = widened(plain.head_scales);
+    // q, k and v come in storage; what an option has, in arithmetic.
+    auto plain = reference_backward<Real>(b, &given);
+    for (auto* values : {&plain.q, &plain.k, &plain.v}) {
+      for (Real& value : *values) {
+        value = static_cast<Real>(round_to_storage<T>(to_double(value)));
+      }
+    }
+    plain_ = std::move(plain);
   }
 
   std::string complaint(const ProducedGradients<T>& got) {
@@ -212,15 +199,7 @@ class GradientJudge {
         text += std::string("\n  ") + name + ": " + distance.describe();
       }
     };
-    judge("dq", got.q, exact_.q, plain_.q, sizes_.q);
-    judge("dk", got.k, exact_.k, plain_.k, sizes_.k);
-    judge("dv", got.v, exact_.v, plain_.v, sizes_.v);
-    judge("d_bias", got.bias, exact_.bias, plain_.bias, sizes_.bias);
-    judge("d_alibi_slopes", got.alibi_slopes, exact_.alibi_slopes,
-          plain_.alibi_slopes, sizes_.alibi_slopes);
-    judge("d_sinks", got.sinks, exact_.sinks, plain_.sinks, sizes_.sinks);
-    judge("d_head_scales", got.head_scales, exact_.head_scales,
-          plain_.head_scales, sizes_.head_scales);
+    for_each_gradient(judge, got, exact_, plain_, sizes_);
     if (!got.gaps_are_untouched) text += "\n  memory beside was written";
     return text;
   }
@@ -228,19 +207,8 @@ class GradientJudge {
   double worst = 0;  // 1 is the limit
 
  private:
-  static std::vector<double> widened(const std::vector<Real>& values) {
-    return {values.begin(), values.end()};
-  }
-  static std::vector<double> stored(const std::vector<Real>& values) {
-    std::vector<double> result;
-    for (const Real value : values) {
-      result.push_back(round_to_storage<T>(to_double(value)));
-    }
-    return result;
-  }
-
   ReferenceGradients<Truth> exact_, sizes_;
-  ReferenceGradients<double> plain_;
+  ReferenceGradients<Real> plain_;
 };
 
 // Rounds the case to T, runs it and judges it; empty if all is well.
@@ -253,21 +221,18 @@ std::string gradient_complaint(const BackwardCase& b,
   return text.empty() ? text : b.forward.describe() + text;
 }
 
-template <typename T>
-bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
-  return a.size() == b.size() &&
-         (a.empty() ||
-          std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0);
-}
-
 // The names of the gradients whose bits differ.
 template <typename T>
 std::string different_bits(const ProducedGradients<T>& a,
                            const ProducedGradients<T>& b) {
   std::string names;
-  for_each_gradient(a, b, [&](const char* name, const auto& x, const auto& y) {
-    if (!same_bits(x, y)) names += std::string(names.empty() ? "" : " ") + name;
-  });
+  for_each_gradient(
+      [&](const char* name, const auto& x, const auto& y) {
+        if (!same_bits(x, y)) {
+          names += std::string(names.empty() ? "" : " ") + name;
+        }
+      },
+      a, b);
   return names;
 }
 

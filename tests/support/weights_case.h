@@ -40,6 +40,9 @@ struct Parts {
   std::vector<Real> top_weights;
   std::vector<Real> received;  // [batch, heads, kv_len]
   std::vector<Real> entropy;   // [batch, heads, rows]
+
+  // Not for results with NaN.
+  bool operator==(const Parts&) const = default;
 };
 
 template <typename T>
@@ -77,30 +80,15 @@ Parts<RealFor<T>> run_parts(const AttentionCase& c, const Wanted& wanted) {
   return parts;
 }
 
-// One packed sequence as a case of its own.
-inline AttentionCase alone(const AttentionCase& packed, std::int64_t sequence) {
-  const AttentionCase::Entry e = packed.entry(sequence);
-  AttentionCase c = packed;
-  c.batch = 1;
-  c.q_len = e.sizes.q_len;
-  c.kv_len = e.sizes.kv_len;
-  c.q_offsets.clear();
-  c.kv_offsets.clear();
-  const auto cut = [](const std::vector<double>& from, std::int64_t heads,
-                      std::int64_t length, std::int64_t begin,
-                      std::int64_t count) {
-    const std::int64_t width = std::ssize(from) / (heads * length);
-    std::vector<double> to;
-    for (std::int64_t h = 0; h < heads; ++h) {
-      const auto at = from.begin() + (h * length + begin) * width;
-      to.insert(to.end(), at, at + count * width);
-    }
-    return to;
-  };
-  c.q = cut(packed.q, c.heads, packed.q_len, e.q_begin, c.q_len);
-  c.k = cut(packed.k, c.kv_heads, packed.kv_len, e.kv_begin, c.kv_len);
-  c.v = cut(packed.v, c.kv_heads, packed.kv_len, e.kv_begin, c.kv_len);
-  return c;
+// All weights, by the call that writes nothing else.
+inline std::vector<float> run_weights(const AttentionCase& c) {
+  Stored<float> q(c.q_shape(), Layout::kLengthFirst, c.q);
+  Stored<float> k(c.k_shape(), Layout::kWithGaps, c.k);
+  Stored<float> weights(c.pair_shape(), Layout::kContiguous);
+  CallOptions<float> options(c);
+  attention_weights(q.const_view(), k.const_view(), weights.view(),
+                    options.value);
+  return weights.elements();
 }
 
 // The same from the definition.
@@ -158,26 +146,20 @@ class Expected {
 };
 
 inline AttentionCase weights_case(std::int64_t q_len, std::int64_t kv_len) {
-  AttentionCase c{.batch = 2,
-                  .heads = 4,
-                  .kv_heads = 2,
-                  .q_len = q_len,
-                  .kv_len = kv_len,
-                  .d_k = 16,
-                  .d_v = 8};
-  Rng rng(static_cast<std::uint64_t>(q_len * 1000 + kv_len));
-  fill_inputs(rng, c);
-  return c;
+  return filled({.batch = 2,
+                 .heads = 4,
+                 .kv_heads = 2,
+                 .q_len = q_len,
+                 .kv_len = kv_len,
+                 .d_k = 16,
+                 .d_v = 8},
+                static_cast<std::uint64_t>(q_len * 1000 + kv_len));
 }
 
 inline AttentionCase packed_weights_case() {
-  AttentionCase c = weights_case(101, 150);
-  c.batch = 4;
-  c.q_offsets = {0, 50, 50, 99, 101};
-  c.kv_offsets = {0, 30, 37, 37, 150};
-  Rng rng(5);
-  fill_inputs(rng, c);
-  return c;
+  return filled(packed_shape({.heads = 4, .kv_heads = 2, .d_k = 16, .d_v = 8},
+                             {50, 0, 49, 2}, {30, 7, 0, 113}),
+                5);
 }
 
 }  // namespace regard::test

@@ -1,16 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Attention backward: the table of what it must reach, measured, beside torch's autograd."""
 
-import argparse
 import ctypes
 import dataclasses
-import json
-import pathlib
-import subprocess
-import sys
 
-from lib import harness, native, report
+from lib import harness, memory, native, report, rows
 from lib.attention_case import Case, Spec
+from lib.rows import Target
 
 DESCRIPTION = "Attention backward"
 MEMORY_MUST = 2.0  # times the tensors of the step
@@ -20,64 +16,45 @@ NAMES = ("dq", "dk", "dv", "d_bias")
 
 
 @dataclasses.dataclass(frozen=True)
-class Target:
-    """What is asked for: percent of peak, a ratio to torch, or two threads against one."""
+class StepSpec(Spec):
+    """An attention and its backward pass."""
 
-    kind: str  # peak, torch, baseline
-    must: float
-    of: str = ""
-
-
-@dataclasses.dataclass(frozen=True)
-class Row:
-    name: str
-    title: str
-    spec: Spec
-    target: Target
-    step: bool = False  # forward and backward
+    forward_too: bool = False
     bias: bool = False  # a learned bias [1, heads, q_len, kv_len]
-    quick: bool = False
 
     def flops(self):
         """Of the visible work: five products backward, two forward."""
-        s = self.spec.resolved()
-        a_pair = 2 * (3 * s.d_k + 2 * s.d_v) + (2 * (s.d_k + s.d_v) if self.step else 0)
-        return s.batch * s.heads * s.visible_pairs() * a_pair
+        a_pair = 2 * (3 * self.d_k + 2 * self.d_v) + (2 * (self.d_k + self.d_v) if self.forward_too else 0)
+        return self.batch * self.heads * self.visible_pairs() * a_pair
 
 
-_N2048 = Spec(q_len=2048)
-_SHORT = Spec(batch=8, q_len=128)
-_SCALING = Row(
-    "h1_n4096", "B1 H1 N4096 d64", Spec(heads=1, q_len=4096), Target("baseline", 1.8, "one thread")
-)
-ROWS = (
-    Row("n2048_d64", "H8 N2048 d64", _N2048, Target("peak", 80), quick=True),
-    Row(
-        "causal_n2048", "causal H8 N2048 d64", dataclasses.replace(_N2048, mask="causal"), Target("peak", 74), quick=True
-    ),
-    Row("n1024_d128", "H8 N1024 d128", Spec(q_len=1024, d_k=128), Target("peak", 86), quick=True),
-    Row("b8_n128_d64", "B8 H8 N128 d64", _SHORT, Target("peak", 70), quick=True),
-    Row("causal_b8_n128", "causal B8 H8 N128 d64", dataclasses.replace(_SHORT, mask="causal"), Target("peak", 50)),
-    Row(
+_N2048 = StepSpec(q_len=2048)
+_SHORT = StepSpec(batch=8, q_len=128)
+_CAUSAL, _CAUSAL_SHORT = (dataclasses.replace(spec, mask="causal") for spec in (_N2048, _SHORT))
+ROWS = rows.by_name((
+    rows.Row("n2048_d64", "H8 N2048 d64", _N2048, Target("peak", 80), quick=True),
+    rows.Row("causal_n2048", "causal H8 N2048 d64", _CAUSAL, Target("peak", 74), quick=True),
+    rows.Row("n1024_d128", "H8 N1024 d128", StepSpec(q_len=1024, d_k=128), Target("peak", 86), quick=True),
+    rows.Row("b8_n128_d64", "B8 H8 N128 d64", _SHORT, Target("peak", 70), quick=True),
+    rows.Row("causal_b8_n128", "causal B8 H8 N128 d64", _CAUSAL_SHORT, Target("peak", 50)),
+    rows.Row(
         "dropout_n2048",
         "forward + backward, dropout 0.1, H8 N2048 d64",
-        dataclasses.replace(_N2048, dropout=0.1),
+        dataclasses.replace(_N2048, dropout=0.1, forward_too=True),
         Target("torch", 4),
-        step=True,
     ),
-    Row(
+    rows.Row(
         "bias_n2048",
         "forward + backward, learned bias [1, H, N, N], H8 N2048 d64",
-        _N2048,
+        dataclasses.replace(_N2048, bias=True, forward_too=True),
         Target("torch", 2),
-        step=True,
-        bias=True,
     ),
-    _SCALING,
-)
-MEMORY_ROW = Row(
-    "memory", "", Spec(heads=1, q_len=16384, dropout=0.1), Target("inputs", MEMORY_MUST), step=True
-)
+    rows.Row(
+        "h1_n4096", "B1 H1 N4096 d64", StepSpec(heads=1, q_len=4096), Target("baseline", 1.8, of="one thread")
+    ),
+))
+MORE_ROWS = ("memory",)
+MEMORY_SPEC = StepSpec(heads=1, q_len=16384, dropout=0.1, forward_too=True)
 
 
 class NativeBackward(ctypes.Structure):
@@ -102,14 +79,14 @@ def declare(library):
 
 
 class Problem:
-    """The inputs of a row, shared by everybody who computes it."""
+    """The inputs of a spec, shared by everybody who computes it."""
 
-    def __init__(self, library, row):
-        self.library, self.row = library, row
-        self.case = Case(library, row.spec)
-        s = self.spec = self.case.spec
+    def __init__(self, library, spec):
+        self.library, self.spec = library, spec
+        self.case = Case(library, spec)
+        s = spec
         self.d_out = self.case.new_out().fill(4)
-        self.bias = self.tensor((1, s.heads, s.q_len, s.kv_len)).fill(5) if row.bias else None
+        self.bias = self.tensor((1, s.heads, s.q_len, s.kv_len)).fill(5) if s.bias else None
 
     def tensor(self, shape):
         return native.Tensor(self.library, shape, native.FLOAT32)
@@ -130,7 +107,7 @@ class Problem:
             *arrays[:3],
             self.bias.array() if self.bias else nothing,
             arrays[3],
-            int(self.row.step),
+            int(s.forward_too),
         )
         case.kept = (lse, out, gradients)  # borrowed
         return case
@@ -190,7 +167,7 @@ class Torch(harness.Contestant):
         self.problem, self.threads, self._torch = problem, threads, torch
         self._inputs = [tensor.torch().requires_grad_() for tensor in problem.inputs()]
         self._d_out = problem.d_out.torch()
-        self._out = None if problem.row.step else self._forward()
+        self._out = None if problem.spec.forward_too else self._forward()
 
     def _forward(self):
         s = self.problem.spec
@@ -200,7 +177,7 @@ class Torch(harness.Contestant):
         )
 
     def run(self, calls):
-        torch, step = self._torch, self.problem.row.step
+        torch, step = self._torch, self.problem.spec.forward_too
         torch.set_num_threads(self.threads)
         start = harness.clock()
         for _ in range(calls):
@@ -219,16 +196,7 @@ class Torch(harness.Contestant):
         problem.check(problem.native_case(out, gradients, 1), self.name, PEER_TOLERANCE)
 
 
-def add_arguments(parser):
-    parser.add_argument("--memory-child", help=argparse.SUPPRESS)
-
-
-def row_names():
-    return [row.name for row in ROWS] + ["memory"]
-
-
-def quick_names():
-    return [row.name for row in ROWS if row.quick]
+add_arguments = memory.add_argument
 
 
 def run(context):
@@ -238,152 +206,49 @@ def run(context):
         memory_child(context)
         return None
     return report.measure_rows(
-        context, lambda name: measure_memory(context) if name == "memory" else measure_row(context, name)
+        context, lambda name: measure_memory(context) if name == "memory" else measure_row(context, ROWS[name])
     )
 
 
-def measure_row(context, name):
-    row = next(row for row in ROWS if row.name == name)
-    problem = Problem(context.library, row)
+def measure_row(context, row):
+    problem = Problem(context.library, row.spec)
     skipped = {peer: why for peer, why in context.missing_peers.items() if peer == "torch"}
     contestants = []
     for threads in context.threads:
         contestants.append(Regard(problem, threads))
         if "torch" in context.peers:
             contestants.append(Torch(problem, threads))
-    contestants = [c for c in contestants if passes(c, skipped, context.progress)]
-    lanes = harness.measure(
-        contestants,
-        context.library.peak,
-        context.seconds,
-        context.min_rounds,
-        lambda text: context.progress.show(f"{name}: {text}"),
-    )
-    return conclude(row, context.threads, lanes, skipped)
-
-
-def passes(contestant, skipped, progress):
-    """Runs once and compares with the reference. A wrong regard ends the row; a wrong peer is left out."""
-    progress.show(f"checking {contestant.name}")
-    try:
-        contestant.run(1)
-        contestant.check()
-    except (harness.WrongResult, RuntimeError) as error:
-        if contestant.role != "peer":
-            raise
-        wrong = "WRONG RESULT: " if isinstance(error, harness.WrongResult) else ""
-        skipped[contestant.name] = wrong + str(error).splitlines()[0]
-        return False
-    return True
-
-
-def conclude(row, thread_counts, lanes, skipped):
-    """The lanes as plain data, with ratios and a verdict for each number of threads."""
-    mine = {lane.contestant.threads: lane for lane in lanes if lane.contestant.role == "regard"}
-    groups = []
-    for threads in thread_counts:
-        members = [lane for lane in lanes if lane.contestant.threads == threads]
-        ratios = {
-            lane.contestant.name: harness.speedup(mine[threads], lane)
-            for lane in members
-            if lane.contestant.role == "peer"
-        }
-        group = {
-            "threads": threads,
-            "results": [harness.summarize(lane, row.flops()) for lane in members],
-            "ratios": ratios,
-            "best_peer": next(iter(ratios), None),
-        }
-        if threads > 1 and 1 in mine:
-            group["scaling"] = harness.speedup(mine[threads], mine[1])
-        group["verdict"] = judge(row, group)
-        groups.append(group)
-    return {
-        "kind": "speed",
-        "row": row.name,
-        "title": row.title,
-        "work": row.flops(),
-        "unit": "GFLOP/s",
-        "yardstick": "FMA peak",
-        "target": dataclasses.asdict(row.target),
-        "skipped": skipped,
-        "threads": groups,
-    }
+    lanes = rows.measure(context, row.name, contestants, skipped)
+    return rows.conclude(row, lanes, skipped, judge)
 
 
 def judge(row, group):
-    """What does not hold. Two threads are held to the row that asks for them."""
-    target, reached = row.target, None
-    if target.kind == "peak":
-        reached = 100 * group["results"][0]["of_yardstick"]["median"]
-    elif target.kind == "torch" and "torch" in group["ratios"]:
-        reached = group["ratios"]["torch"]["median"]
-    elif target.kind == "baseline" and group["threads"] == 2 and "scaling" in group:
+    """Two threads are held to the row that asks for them."""
+    verdict = rows.judge(row, group) | {"aim": False}
+    if row.target.kind == "baseline" and group["threads"] == 2 and "scaling" in group:
         reached = group["scaling"]["median"]
-    misses = []
-    if reached is not None and reached < target.must:
-        misses.append(f"below must ({reached:.3g} of {target.must:g})")
-    for peer, ratio in group["ratios"].items():
-        if ratio["median"] < 1:
-            misses.append(f"slower than {peer}")
-    return {"misses": misses, "judged": reached is not None, "reached": reached, "aim": False}
+        verdict |= {"judged": True, "reached": reached}
+        if reached < row.target.must:
+            verdict["misses"].append(f"below must ({reached:.3g} of {row.target.must:g})")
+    return verdict
 
 
 def measure_memory(context):
     """Peak RSS of processes that do nothing but one long training step."""
-    variants = []
-    for name in ["regard"] + (["torch"] if "torch" in context.peers else []):
-        context.progress.show(f"memory: {name}")
-        command = [sys.executable, str(pathlib.Path(__file__).parent / "bench.py"), "backward"]
-        command += ["--build-dir", str(context.arguments.build_dir), "--memory-child", name]
-        command += ["--threads", str(max(context.threads)), "--peers", "none"]
-        command += ["--simd", context.arguments.simd] if context.arguments.simd else []
-        try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=MEMORY_SECONDS, check=True)
-            variants.append(json.loads(done.stdout.splitlines()[-1]))
-        except subprocess.TimeoutExpired:
-            variants.append({"options": name, "error": f"stopped after {MEMORY_SECONDS} s"})
-        except subprocess.CalledProcessError as error:
-            text = (error.stderr.splitlines() or [f"ended with {error.returncode}: no memory left?"])[-1]
-            variants.append({"options": name, "error": text})
-    mine = variants[0]
-    misses = [f"regard: {mine.get('error') or 'too much'}"]
-    if "error" not in mine and mine["added"] < MEMORY_MUST * mine["inputs"]:
-        misses = []
-    return {
-        "kind": "memory",
-        "row": "memory",
-        "title": "forward + backward, dropout 0.1, B1 H1 N16384 d64",
-        "target": dataclasses.asdict(MEMORY_ROW.target),
-        "skipped": {},
-        "variants": variants,
-        "verdict": {"misses": misses, "judged": True, "aim": False},
-    }
-
-
-def memory_now(field):
-    """Bytes, from /proc/self/status: getrusage would tell the parent's peak, which exec keeps."""
-    lines = pathlib.Path("/proc/self/status").read_text(encoding="ascii").splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith(field + ":")) * 1024
+    more = ["--threads", str(max(context.threads)), "--peers", "none"]
+    who = ["regard"] + (["torch"] if "torch" in context.peers else [])
+    variants = [memory.measure(context, "backward", name, more, MEMORY_SECONDS) for name in who]
+    title = "forward + backward, dropout 0.1, B1 H1 N16384 d64"
+    target = dataclasses.asdict(Target("inputs", MEMORY_MUST))
+    return memory.result(title, variants, memory.too_much(variants[0], MEMORY_MUST), target)
 
 
 def memory_child(context):
-    """The process that measure_memory starts: one step, then what it took, as JSON."""
+    """The process that measure_memory starts."""
     name = context.arguments.memory_child
-    problem = Problem(context.library, MEMORY_ROW)
+    problem = Problem(context.library, MEMORY_SPEC)
     contestant = {"regard": Regard, "torch": Torch}[name](problem, max(context.threads))
-    tensors = [*problem.inputs(), problem.d_out]
     # The output and the gradients as well.
-    inputs = 2 * sum(tensor.bytes for tensor in tensors)
-    before = memory_now("VmRSS")
-    seconds = contestant.run(1)
-    peak = memory_now("VmHWM")
-    print(
-        json.dumps(
-            {"options": name, "inputs": inputs, "peak": peak, "added": max(0, peak - before), "seconds": seconds}
-        )
-    )
-
-
-if __name__ == "__main__":
-    sys.exit("run this by ./run bench backward")
+    inputs = 2 * sum(tensor.bytes for tensor in (*problem.inputs(), problem.d_out))
+    before = memory.now()
+    memory.report(name, inputs, before, contestant.run(1))

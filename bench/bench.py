@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The benchmarks: regard beside its peers, in one interleaved run, results checked first.
 
-Every other .py file in this folder is a benchmark: it has DESCRIPTION, add_arguments(parser),
-row_names(), quick_names() and run(context), which returns the results for report.py. PEERS, where it
-has that, names whom it can be measured beside.
+Every other .py file in this folder is a benchmark: it has DESCRIPTION, ROWS by their names, and
+run(context), which returns the results for report.py. Where it has them, MORE_ROWS names rows that are
+measured in another way, PEERS whom it can be measured beside, and add_arguments(parser) adds its options.
 """
 
 import argparse
@@ -45,15 +45,23 @@ def numbers(text):
     return values
 
 
+def row_names(benchmark):
+    return [*benchmark.ROWS, *getattr(benchmark, "MORE_ROWS", ())]
+
+
+def quick_names(benchmark):
+    return [name for name, row in benchmark.ROWS.items() if row.quick]
+
+
 def parse(argv, benchmark, name):
     """The options that all benchmarks have, and the benchmark's own."""
     cores = os.cpu_count() or 1
+    names = row_names(benchmark)
     parser = argparse.ArgumentParser(
         prog=f"bench {name}",
         description=benchmark.DESCRIPTION,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        epilog=f"rows: {' '.join(benchmark.row_names())}\n\nexample: ./run bench {name} --rows"
-        f" {benchmark.row_names()[0]} --threads 1 --seconds 5",
+        epilog=f"rows: {' '.join(names)}\n\nexample: ./run bench {name} --rows {names[0]} --threads 1 --seconds 5",
     )
     parser.add_argument("--build-dir", type=pathlib.Path, help="the folder that holds libregard_bench.so")
     parser.add_argument("--rows", help="rows to run, with commas between; all if not given")
@@ -69,7 +77,7 @@ def parse(argv, benchmark, name):
     parser.add_argument("--simd", help="SIMD target for regard and, where they can, its peers: avx512, avx2, ...")
     parser.add_argument("--json", type=pathlib.Path, metavar="FILE", help="write all results there")
     parser.add_argument("--write-docs", action="store_true", help="write the tables into docs/benchmarks.md")
-    benchmark.add_arguments(parser)
+    getattr(benchmark, "add_arguments", lambda parser: None)(parser)
     arguments = parser.parse_args(argv)
     if arguments.build_dir is None:
         parser.error("--build-dir is needed; ./run bench gives it")
@@ -79,10 +87,10 @@ def parse(argv, benchmark, name):
         parser.error("--clock cpu measures one thread only")
     arguments.seconds = arguments.seconds or (1.5 if arguments.quick else 20.0)
     wanted = arguments.rows.split(",") if arguments.rows else None
-    arguments.rows = wanted or (benchmark.quick_names() if arguments.quick else benchmark.row_names())
+    arguments.rows = wanted or (quick_names(benchmark) if arguments.quick else names)
     for row in arguments.rows:
-        if row not in benchmark.row_names():
-            parser.error(f"no row {row}; rows are {' '.join(benchmark.row_names())}")
+        if row not in names:
+            parser.error(f"no row {row}; rows are {' '.join(names)}")
     return arguments
 
 
@@ -144,7 +152,7 @@ def build_dir_of(argv):
 
 def list_benchmarks():
     print("usage: ./run bench NAME [options]      the benchmark NAME; NAME --help for its options")
-    print("       ./run bench --peers [NAME ...]  install torch and ONNX Runtime for it first\n")
+    print("       ./run bench --peers [NAME ...]  install those that it is measured beside first\n")
     for name in BENCHMARKS:
         print(f"  {name:<12} {importlib.import_module(name).DESCRIPTION}")
 

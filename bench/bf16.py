@@ -16,10 +16,10 @@ import sys
 import tempfile
 
 import attention
-from attention import Row, Target
 from layer import GemmSpec, compare
-from lib import harness, native, report
+from lib import harness, native, report, rows
 from lib.attention_case import PEER_TOLERANCE, Case, Regard, Spec
+from lib.rows import Row, Target
 
 DESCRIPTION = "Compute in bf16"
 PEERS = ("torch",)
@@ -35,19 +35,16 @@ def _spec(**sizes):
 # median tells how busy the neighbour was.
 _D64, _D128 = {"q_len": 4096}, {"q_len": 2048, "d_k": 128}
 _TORCH = Target("torch", 1.1, 1.3)
-ROWS = {
-    row.name: row
-    for row in (
-        Row("amx_n4096_d64", "AMX, H8 N4096 d64", _spec(**_D64), Target("rate", 600, 900), quick=True),
-        Row("amx_n2048_d128", "AMX, H8 N2048 d128", _spec(**_D128), Target("rate", 800, 1200), quick=True),
-        Row("amx_causal_n4096_d64", "AMX, causal H8 N4096 d64", _spec(**_D64, mask="causal"), Target("rate", 510)),
-        Row("amx_causal_n2048_d128", "AMX, causal H8 N2048 d128", _spec(**_D128, mask="causal"), Target("rate", 680)),
-        Row("amx_gemm_2048", "AMX, product 2048 x 2048 x 2048", GemmSpec(2048, 2048, 2048), Target("peak", 55, 70)),
-        Row("dot_n4096_d64", "VDPBF16PS, H8 N4096 d64", _spec(**_D64), _TORCH),
-        Row("dot_n2048_d128", "VDPBF16PS, H8 N2048 d128", _spec(**_D128), _TORCH),
-        Row("float_n4096_d64", "float products, H8 N4096 d64", _spec(**_D64)),
-    )
-}
+ROWS = rows.by_name((
+    Row("amx_n4096_d64", "AMX, H8 N4096 d64", _spec(**_D64), Target("rate", 600, 900), quick=True),
+    Row("amx_n2048_d128", "AMX, H8 N2048 d128", _spec(**_D128), Target("rate", 800, 1200), quick=True),
+    Row("amx_causal_n4096_d64", "AMX, causal H8 N4096 d64", _spec(**_D64, mask="causal"), Target("rate", 510)),
+    Row("amx_causal_n2048_d128", "AMX, causal H8 N2048 d128", _spec(**_D128, mask="causal"), Target("rate", 680)),
+    Row("amx_gemm_2048", "AMX, product 2048 x 2048 x 2048", GemmSpec(2048, 2048, 2048), Target("peak", 55, 70)),
+    Row("dot_n4096_d64", "VDPBF16PS, H8 N4096 d64", _spec(**_D64), _TORCH),
+    Row("dot_n2048_d128", "VDPBF16PS, H8 N2048 d128", _spec(**_D128), _TORCH),
+    Row("float_n4096_d64", "float products, H8 N4096 d64", _spec(**_D64)),
+))
 
 
 def path_of(row):
@@ -58,18 +55,9 @@ def add_arguments(parser):
     parser.add_argument("--hold-torch", action="store_true", help=argparse.SUPPRESS)
 
 
-def row_names():
-    return list(ROWS)
-
-
-def quick_names():
-    return [row.name for row in ROWS.values() if row.quick]
-
-
 def declare(library):
     i64, f64, data = ctypes.c_int64, ctypes.c_double, ctypes.c_void_p
     library.declare("bf16_path", f64, [ctypes.c_int32])
-    library.declare("bf16_attention", f64, [ctypes.POINTER(native.AttentionCase), i64])
     library.declare("bf16_gemm", f64, [i64, i64, i64, data, data, data, i64])
     library.declare("amx_peak", f64, [ctypes.c_int32, f64])
 
@@ -81,11 +69,12 @@ class RegardBf16(Regard):
 
     def __init__(self, case, threads, path):
         super().__init__(case, threads)
-        self._path, self.detail = path, path
+        self.detail = path
+        self._arguments.in_bf16 = 1
 
     def run(self, calls):
-        self.case.library.bf16_path(PATHS[self._path])
-        return self.case.library.bf16_attention(self._arguments, calls)
+        self.case.library.bf16_path(PATHS[self.detail])
+        return super().run(calls)
 
 
 class Product(harness.Contestant):
@@ -142,13 +131,8 @@ def run(context):
     """Measures the rows asked for; returns their results. See bench.py for the context."""
     if context.arguments.hold_torch:
         os.environ["MKL_ENABLE_INSTRUCTIONS"] = "AVX512_E3"  # read when torch is loaded, which it is not yet
-    if "torch" not in context.peers:
-        why = context.missing_peers.get("torch", "it was not chosen")
-        sys.exit(f"bench: bf16 needs torch, its peer and its truth: {why}")
-    try:
-        declare(context.library)
-    except OSError as error:
-        sys.exit(f"bench: {error}")
+    rows.need_torch(context, "bf16")
+    declare(context.library)
     results = []
     for name in context.rows:
         row = ROWS[name]
@@ -186,29 +170,22 @@ def measure_row(context, row):
     library.bf16_path(PATHS[path_of(row)])  # fails here where the machine has no such path
     contestants, skipped = [], dict(context.missing_peers)
     if isinstance(row.spec, GemmSpec):
-        threads = [1]  # what the product is asked for on one core
+        # What the product is asked for on one core.
         contestants = [RegardProduct(library, row.spec, 1), TorchProduct(library, row.spec, 1)]
     else:
         from lib.attention_peers import Torch
 
-        threads = context.threads
         case = Case(library, row.spec)
-        for count in threads:
+        for count in context.threads:
             contestants += [RegardBf16(case, count, path_of(row)), Torch(case, count)]
-    contestants = [c for c in contestants if attention.passes(c, skipped, context.progress)]
     # The speed of the tiles comes and goes with a neighbour's work, that of vectors much less.
     on_tiles = path_of(row) == "amx"
-    lanes = harness.measure(
-        contestants,
-        (lambda count, seconds: count * library.amx_peak(0, seconds)) if on_tiles else library.peak,
-        context.seconds,
-        context.min_rounds,
-        lambda text: context.progress.show(f"{row.name}: {text}"),
-    )
-    result = attention.conclude(row, threads, lanes, skipped)
+    tiles = (lambda count, seconds: count * library.amx_peak(0, seconds)) if on_tiles else None
+    lanes = rows.measure(context, row.name, contestants, skipped, tiles)
+    result = rows.conclude(row, lanes, skipped, rows.judge if on_tiles else attention.judge)
     if on_tiles:
         result["yardstick"] = "AMX peak"
-        result["best_round"] = best_round(lanes, row.spec.resolved().flops())
+        result["best_round"] = best_round(lanes, row.spec.flops())
         for group in result["threads"]:
             judge_tiles(row.target, group, result["best_round"])
     return result

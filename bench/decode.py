@@ -5,7 +5,8 @@ import ctypes
 import dataclasses
 import math
 
-from lib import harness, native, report
+from lib import harness, native, report, rows
+from lib.rows import Target
 
 DESCRIPTION = "Attention decode"
 # More than any last-level cache of today holds: what is read comes from memory.
@@ -14,15 +15,6 @@ STORAGE = {"fp32": (0, 4), "bf16": (1, 2), "fp16": (2, 2), "int8": (3, 1)}
 # Of the largest true value; int8 keeps seven bits of each element.
 TOLERANCE = {"fp32": 1e-5, "bf16": 6e-3, "fp16": 1e-3, "int8": 2e-2}
 PEER_TOLERANCE = {"fp32": 1e-4, "bf16": 3e-2, "fp16": 6e-3}
-
-
-@dataclasses.dataclass(frozen=True)
-class Target:
-    """What is asked for: percent of a plain read, or a ratio to the baseline."""
-
-    kind: str  # peak, baseline
-    must: float
-    aim: float = 0.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,15 +33,10 @@ class Spec:
 
 
 @dataclasses.dataclass(frozen=True)
-class Row:
-    name: str
-    title: str
-    spec: Spec
-    target: Target | None = None
+class Row(rows.Row):
     from_memory: bool = True
     baseline: Spec | None = None  # the same in fp32, for a ratio
     scaling_must: float = 0.0  # two threads against one
-    quick: bool = False
 
 
 _PLAIN = Spec()
@@ -63,35 +50,23 @@ def _twice(name, title, spec, target, **more):
     cached = {**more, "quick": False}
     return (
         Row(name, title, spec, target, **more),
-        Row(name + "_cached", title + ", in cache", spec, None, False, **cached),
+        Row(name + "_cached", title + ", in cache", spec, from_memory=False, **cached),
     )
 
 
-ROWS = (
+ROWS = rows.by_name((
     *_twice("h8_d64", "fp32 B1 H8/8 L8192 d64", _PLAIN, Target("peak", 85, 95), quick=True),
     *_twice("gqa_d128", "fp32 B1 H32/8 L8192 d128", _GQA, Target("peak", 85, 95), quick=True),
     *_twice("bf16", "bf16 B1 H8/8 L8192 d64", dataclasses.replace(_PLAIN, storage="bf16"), Target("peak", 80, 90)),
     *_twice("fp16", "fp16 B1 H8/8 L8192 d64", dataclasses.replace(_PLAIN, storage="fp16"), Target("peak", 80, 90)),
-    *_twice("int8", "int8 B1 H8/8 L8192 d64", _INT8, Target("baseline", 2.5, 3.5), baseline=_PLAIN, quick=True),
+    *_twice("int8", "int8 B1 H8/8 L8192 d64", _INT8, Target("baseline", 2.5, 3.5, "regard fp32"), baseline=_PLAIN, quick=True),
     *_twice("mixed_b8", "fp32 B8 H8/8 L50 to 2048 d64", _MIXED, Target("peak", 85, 95)),
     Row("h1_l65536", "fp32 B1 H1 L65536 d64", Spec(heads=1, kv_heads=1, length=65536), scaling_must=1.7),
     *(
         Row(f"append_l{n}", f"append and decode, fp32 H8/8 L{n} d64", Spec(length=n, append=True), from_memory=False)
         for n in (100, 1000, 10000, 100000)
     ),
-)
-
-
-def add_arguments(parser):
-    pass
-
-
-def row_names():
-    return [row.name for row in ROWS]
-
-
-def quick_names():
-    return [row.name for row in ROWS if row.quick]
+))
 
 
 def declare(library):
@@ -221,9 +196,7 @@ class Torch(harness.Contestant):
 def run(context):
     """Measures the rows asked for; returns their results. See bench.py for the context."""
     declare(context.library)
-    return report.measure_rows(
-        context, lambda name: measure_row(context, next(row for row in ROWS if row.name == name))
-    )
+    return report.measure_rows(context, lambda name: measure_row(context, ROWS[name]))
 
 
 def measure_row(context, row):
@@ -241,78 +214,27 @@ def measure_row(context, row):
                 contestants.append(Torch(case, threads))
             except harness.Skipped as why:
                 skipped["torch"] = str(why)
-    for contestant in contestants:
-        context.progress.show(f"checking {contestant.name}")
-        contestant.run(1)
-        contestant.check()
-    lanes = harness.measure(
-        contestants,
-        case.read,
-        context.seconds,
-        context.min_rounds,
-        lambda text: context.progress.show(f"{row.name}: {text}"),
+    lanes = rows.measure(context, row.name, contestants, skipped, case.read)
+    reads = {}  # by threads, for the judge
+    result = rows.conclude(
+        row, lanes, skipped, lambda row, group: judge(row, group, reads), lambda contestant: contestant.case.bytes
     )
-    return conclude(row, case, context.threads, lanes, skipped)
+    return result | {"unit": "GB/s", "yardstick": "plain read of the same bytes"}
 
 
-def conclude(row, case, thread_counts, lanes, skipped):
-    """The lanes as plain data, with ratios and a verdict for each number of threads."""
-    mine = {lane.contestant.threads: lane for lane in lanes if lane.contestant.role == "regard"}
-    groups = []
-    for threads in thread_counts:
-        members = [lane for lane in lanes if lane.contestant.threads == threads]
-        ratios = {
-            lane.contestant.name: harness.speedup(mine[threads], lane)
-            for lane in members
-            if lane.contestant.role != "regard"
-        }
-        group = {
-            "threads": threads,
-            "results": [harness.summarize(lane, lane.contestant.case.bytes) for lane in members],
-            "ratios": ratios,
-            "best_peer": "torch" if "torch" in ratios else None,
-        }
-        if threads > 1 and 1 in mine:
-            group["scaling"] = harness.speedup(mine[threads], mine[1])
-            one = next(g for g in groups if g["threads"] == 1)
-            group["read_scaling"] = (
-                group["results"][0]["yardstick"]["median"] / one["results"][0]["yardstick"]["median"]
-            )
-        group["verdict"] = judge(row, group)
-        groups.append(group)
-    target = dataclasses.asdict(row.target) if row.target else None
-    if target and row.baseline:
-        target["of"] = "regard fp32"
-    return {
-        "kind": "speed",
-        "row": row.name,
-        "title": row.title,
-        "work": case.bytes,
-        "unit": "GB/s",
-        "yardstick": "plain read of the same bytes",
-        "target": target,
-        "skipped": skipped,
-        "threads": groups,
-    }
-
-
-def judge(row, group):
-    """What does not hold, and whether the aim is reached."""
-    misses, reached, aimed = [], None, True
-    target = row.target
-    if target:
-        if target.kind == "peak":
-            reached = 100 * group["results"][0]["of_yardstick"]["median"]
-        else:
-            reached = group["ratios"]["regard fp32"]["median"]
-        if reached < target.must:
-            misses.append(f"below must ({reached:.3g} of {target.must:g})")
-        aimed = reached >= (target.aim or target.must)
-    if "torch" in group["ratios"] and not row.from_memory and group["ratios"]["torch"]["median"] < 1:
-        misses.append("slower than torch")
-    scaling = group.get("scaling")
-    if scaling and row.scaling_must and scaling["median"] < row.scaling_must:
-        misses.append(f"two threads {scaling['median']:.2f}x of one, a plain read {group['read_scaling']:.2f}x")
-    compared = not row.from_memory and "torch" in group["ratios"]
-    judged = reached is not None or compared or bool(scaling and row.scaling_must)
-    return {"misses": misses, "judged": judged, "reached": reached, "aim": aimed and reached is not None}
+def judge(row, group, reads):
+    """From memory nothing but the target is asked; in cache, to be as fast as torch."""
+    verdict = rows.judge(row, group)
+    verdict["aim"] = verdict["aim"] and verdict["judged"]
+    if row.from_memory:
+        verdict["misses"] = [miss for miss in verdict["misses"] if not miss.startswith("slower")]
+    else:
+        verdict["judged"] = verdict["judged"] or group["best_peer"] is not None
+    reads[group["threads"]] = group["results"][0]["yardstick"]["median"]
+    if row.scaling_must and "scaling" in group:
+        verdict["judged"] = True
+        scaling = group["scaling"]["median"]
+        if scaling < row.scaling_must:
+            read = reads[group["threads"]] / reads[1]
+            verdict["misses"].append(f"two threads {scaling:.2f}x of one, a plain read {read:.2f}x")
+    return verdict

@@ -8,12 +8,10 @@ the truth, so that there is no run without it.
 import ctypes
 import dataclasses
 import math
-import sys
 
-import attention
-from attention import Row, Target
-from lib import harness, native, report
+from lib import harness, native, report, rows
 from lib.attention_case import PEER_TOLERANCE, TOLERANCE
+from lib.rows import Row, Target
 
 DESCRIPTION = "The layer, and its matrix product"
 PARAMETERS = ("in_proj_weight", "in_proj_bias", "out_proj.weight", "out_proj.bias")
@@ -35,9 +33,6 @@ class LayerSpec:
     training: bool = False  # forward, then backward to the input and all parameters
     dropout: float = 0.0
 
-    def resolved(self):
-        return self
-
     def flops(self):
         """Four projections and two products of attention; backward does each projection twice more, and five
         products of attention, one of them the scores once more."""
@@ -53,10 +48,6 @@ class GemmSpec:
     m: int
     n: int
     k: int
-    q_len = 0  # no sequence
-
-    def resolved(self):
-        return self
 
     def flops(self):
         return 2 * self.m * self.n * self.k
@@ -87,19 +78,7 @@ def _rows():
         yield Row(f"gemm_{m}_{n}_{k}", f"GEMM {m} x {n} x {k}", GemmSpec(m, n, k), Target("torch", 0.95), quick=True)
 
 
-ROWS = {row.name: row for row in _rows()}
-
-
-def add_arguments(_parser):
-    pass
-
-
-def row_names():
-    return list(ROWS)
-
-
-def quick_names():
-    return [name for name, row in ROWS.items() if row.quick]
+ROWS = rows.by_name(_rows())
 
 
 class LayerCase(ctypes.Structure):
@@ -421,13 +400,8 @@ class TorchProduct(_Product):
 
 def run(context):
     """Measures the rows asked for; returns their results. See bench.py for the context."""
-    if "torch" not in context.peers:
-        why = context.missing_peers.get("torch", "it was not chosen")
-        sys.exit(f"bench: layer needs torch, its peer and its truth: {why}")
-    try:
-        declare(context.library)
-    except OSError as error:
-        sys.exit(f"bench: {error}")
+    rows.need_torch(context, "layer")
+    declare(context.library)
     return report.measure_rows(context, lambda name: measure_row(context, ROWS[name]))
 
 
@@ -441,28 +415,13 @@ def measure_row(context, row):
                 contestants.append(kind(case, threads))
             except harness.Skipped:
                 pass  # no fast path to leave out: the column would say nothing
-    contestants = [c for c in contestants if attention.passes(c, skipped, context.progress)]
-    lanes = harness.measure(
-        contestants,
-        context.library.peak,
-        context.seconds,
-        context.min_rounds,
-        lambda text: context.progress.show(f"{row.name}: {text}"),
-    )
-    result = attention.conclude(row, context.threads, lanes, skipped)
-    for group in result["threads"]:
-        group["verdict"] = judge(row.target, group)
-    return result
+    lanes = rows.measure(context, row.name, contestants, skipped)
+    return rows.conclude(row, lanes, skipped, judge)
 
 
-def judge(target, group):
-    """Attention's verdict with this table's rules: no demand on two threads, and a product may be at 0.95."""
-    ratio = group["ratios"].get("torch")
-    reached = ratio["median"] if ratio else None
-    misses = []
-    if reached is not None and reached < target.must:
-        misses.append(f"below must ({reached:.3g} of {target.must:g})")
-    peer = group["best_peer"]
-    if peer and group["ratios"][peer]["median"] < min(1, target.must):
-        misses.append(f"slower than {peer}")
-    return {"misses": misses, "judged": reached is not None, "reached": reached, "aim": False}
+def judge(row, group):
+    """A product may be at 0.95 of torch, and only that; a layer must be as fast as the better of torch's ways."""
+    verdict = rows.judge(row, group) | {"aim": False}
+    if isinstance(row.spec, GemmSpec):
+        verdict["misses"] = [miss for miss in verdict["misses"] if not miss.startswith("slower")]
+    return verdict

@@ -8,11 +8,9 @@ without dropout from the same weights, and their losses must agree.
 import ctypes
 import dataclasses
 import math
-import sys
 
-import attention
-from attention import Row, Target
-from lib import harness, native, report
+from lib import harness, native, report, rows
+from lib.rows import Row, Target
 
 DESCRIPTION = "Training a Transformer"
 DROPOUT = 0.3
@@ -34,9 +32,6 @@ class TrainSpec:
     sentences: int
     q_len: int
 
-    def resolved(self):
-        return self
-
     def tokens(self):
         return self.sentences * self.q_len
 
@@ -48,36 +43,21 @@ class TrainSpec:
         return self.tokens() * (6 * weights + 3.5 * 4 * pairs)
 
 
-ROWS = {
-    row.name: row
-    for row in (
-        Row(
-            "tiny_128x32",
-            "Transformer-Tiny (4+4 layers, d 128, ffn 256, 4 heads), vocabulary 9712, 128 x 32 tokens, dropout 0.3",
-            TrainSpec(9712, 128, 4, 4, 256, 128, 32),
-            Target("torch", 2, 3),
-            quick=True,
-        ),
-        Row(
-            "small_64x24",
-            "3+3 layers, d 256, ffn 1024, 4 heads, vocabulary 8000, 64 x 24 tokens, dropout 0.3",
-            TrainSpec(8000, 256, 4, 3, 1024, 64, 24),
-            Target("torch", 1.5, 2),
-        ),
-    )
-}
-
-
-def add_arguments(_parser):
-    pass
-
-
-def row_names():
-    return list(ROWS)
-
-
-def quick_names():
-    return [name for name, row in ROWS.items() if row.quick]
+ROWS = rows.by_name((
+    Row(
+        "tiny_128x32",
+        "Transformer-Tiny (4+4 layers, d 128, ffn 256, 4 heads), vocabulary 9712, 128 x 32 tokens, dropout 0.3",
+        TrainSpec(9712, 128, 4, 4, 256, 128, 32),
+        Target("torch", 2, 3),
+        quick=True,
+    ),
+    Row(
+        "small_64x24",
+        "3+3 layers, d 256, ffn 1024, 4 heads, vocabulary 8000, 64 x 24 tokens, dropout 0.3",
+        TrainSpec(8000, 256, 4, 3, 1024, 64, 24),
+        Target("torch", 1.5, 2),
+    ),
+))
 
 
 class TrainCase(ctypes.Structure):
@@ -244,13 +224,8 @@ class Torch(_Trainer):
 
 def run(context):
     """Measures the rows asked for; returns their results. See bench.py for the context."""
-    if "torch" not in context.peers:
-        why = context.missing_peers.get("torch", "it was not chosen")
-        sys.exit(f"bench: train needs torch, its peer and its truth: {why}")
-    try:
-        declare(context.library)
-    except OSError as error:
-        sys.exit(f"bench: {error}")
+    rows.need_torch(context, "train")
+    declare(context.library)
     return report.measure_rows(context, lambda name: measure_row(context, ROWS[name]))
 
 
@@ -258,12 +233,5 @@ def measure_row(context, row):
     batch = Batch(context.library, row.spec)
     skipped = {}
     contestants = [kind(batch, threads) for threads in context.threads for kind in (Regard, Torch)]
-    contestants = [c for c in contestants if attention.passes(c, skipped, context.progress)]
-    lanes = harness.measure(
-        contestants,
-        context.library.peak,
-        context.seconds,
-        context.min_rounds,
-        lambda text: context.progress.show(f"{row.name}: {text}"),
-    )
-    return attention.conclude(row, context.threads, lanes, skipped)
+    lanes = rows.measure(context, row.name, contestants, skipped)
+    return rows.conclude(row, lanes, skipped, rows.judge)

@@ -13,9 +13,8 @@ import subprocess
 import sys
 import tempfile
 
-import attention
-from attention import Row, Target
-from lib import harness, native, report
+from lib import harness, memory, native, report, rows
+from lib.rows import Row, Target
 
 DESCRIPTION = "Translating"
 PEERS = ("ctranslate2",)
@@ -31,34 +30,20 @@ PIECES, SOURCES, TRANSLATIONS = 0, 1, 2  # of regard_bench_translator_text
 class TranslateSpec:
     beam: int
     batch: int
-    q_len: int = 1  # sentences are short: nothing is asked of two threads
-
-    def resolved(self):
-        return self
-
-    def flops(self):
-        """Filled in for the model and the sentences by measure_row."""
-        return self._flops
-
-    def with_flops(self, flops):
-        object.__setattr__(self, "_flops", flops)
-        return self
 
 
-ROWS = {
-    row.name: row
-    for row in (
-        Row(
-            f"beam{beam}_batch{batch}",
-            f"beam {beam}, batch {batch}",
-            TranslateSpec(beam, batch),
-            Target("ctranslate2", 1, 1.5),
-            quick=batch == 32,
-        )
-        for beam in (1, 5)
-        for batch in (1, 32)
+ROWS = rows.by_name(
+    Row(
+        f"beam{beam}_batch{batch}",
+        f"beam {beam}, batch {batch}",
+        TranslateSpec(beam, batch),
+        Target("ctranslate2", 1, 1.5),
+        quick=batch == 32,
     )
-}
+    for beam in (1, 5)
+    for batch in (1, 32)
+)
+MORE_ROWS = ("memory",)
 
 
 def add_arguments(parser):
@@ -66,15 +51,7 @@ def add_arguments(parser):
     parser.add_argument("--to", help="language, for a model that knows both directions; zh for the one that comes along")
     parser.add_argument("--input", type=pathlib.Path, default=HOME / "sentences.en", metavar="FILE")
     parser.add_argument("--lines", type=int, default=256, help="how many of its first lines (256)")
-    parser.add_argument("--memory-child", choices=("regard", "ctranslate2"), help="for the row memory")
-
-
-def row_names():
-    return [*ROWS, "memory"]
-
-
-def quick_names():
-    return [name for name, row in ROWS.items() if row.quick]
+    memory.add_argument(parser)
 
 
 def declare(library):
@@ -219,56 +196,35 @@ def run(context):
 
 
 def measure_row(context, model, row, folder):
-    spec = row.spec.with_flops(flops_of(model, context.arguments, row.spec))
+    spec = row.spec
     skipped = {name: why for name, why in context.missing_peers.items() if name == "ctranslate2"}
     contestants = []
     for threads in context.threads:
         contestants.append(Regard(model, spec, threads))
         if "ctranslate2" in context.peers:
             contestants.append(CTranslate2(model, spec, threads, folder))
-    contestants = [c for c in contestants if attention.passes(c, skipped, context.progress)]
-    lanes = harness.measure(
-        contestants,
-        context.library.peak,
-        context.seconds,
-        context.min_rounds,
-        lambda text: context.progress.show(f"{row.name}: {text}"),
-    )
-    return attention.conclude(row, context.threads, lanes, skipped)
+    flops = flops_of(model, context.arguments, spec)
+    lanes = rows.measure(context, row.name, contestants, skipped)
+    return rows.conclude(row, lanes, skipped, rows.judge, lambda contestant: flops)
 
 
 def measure_memory(context):
     """Peak RSS of processes that load the model and translate the sentences once, beam 5, batch 32."""
-    arguments, variants = context.arguments, []
-    for who in ("regard", "ctranslate2"):
-        if who != "regard" and who not in context.peers:
-            continue
-        command = [sys.executable, str(HOME / "bench.py"), "translate", "--memory-child", who]
-        command += ["--build-dir", str(arguments.build_dir), "--model", str(arguments.model), "--to", language_of(arguments)]
-        command += ["--input", str(arguments.input), "--lines", str(arguments.lines), "--threads", "1"]
-        command += ["--peers", "none" if who == "regard" else who]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        try:
-            variants.append(json.loads(done.stdout.splitlines()[-1]))
-        except (IndexError, ValueError):
-            variants.append({"options": who, "error": (done.stderr.splitlines() or ["failed"])[-1]})
-    added = [variant.get("added", 0) for variant in variants]
+    arguments = context.arguments
+    more = ["--model", str(arguments.model), "--to", language_of(arguments), "--input", str(arguments.input)]
+    more += ["--lines", str(arguments.lines), "--threads", "1", "--peers"]
+    variants = [memory.measure(context, "translate", "regard", [*more, "none"])]
+    if "ctranslate2" in context.peers:
+        variants.append(memory.measure(context, "translate", "ctranslate2", [*more, "ctranslate2"]))
     misses = [f"{v['options']}: {v['error']}" for v in variants if "error" in v]
-    if not misses and len(added) == 2 and added[0] > added[1]:
+    if not misses and len(variants) == 2 and variants[0]["added"] > variants[1]["added"]:
         misses = ["more than ctranslate2"]
-    return {
-        "kind": "memory",
-        "row": "memory",
-        "title": "loading the model and translating, beam 5, batch 32; inputs: the file of the weights",
-        "target": None,
-        "skipped": {},
-        "variants": variants,
-        "verdict": {"misses": misses, "judged": True, "aim": False},
-    }
+    title = "loading the model and translating, beam 5, batch 32; inputs: the file of the weights"
+    return memory.result(title, variants, misses)
 
 
 def memory_child(context, model):
-    """The process that measure_memory starts: one run, then what it took, as JSON."""
+    """The process that measure_memory starts."""
     arguments, who = context.arguments, context.arguments.memory_child
     weights = (arguments.model / "model.safetensors").stat().st_size
     with tempfile.TemporaryDirectory() as folder:
@@ -281,12 +237,10 @@ def memory_child(context, model):
             subprocess.run(command, input=pieces, text=True, check=True)
             import ctranslate2  # noqa: F401  what Python's imports take is not the translator's
 
-            before = attention.memory_now("VmRSS")
+            before = memory.now()
             worker = CTranslate2(model, TranslateSpec(5, 32), 1, folder)
         else:
             del model
-            before = attention.memory_now("VmRSS")
+            before = memory.now()
             worker = Regard(Model(context.library, arguments), TranslateSpec(5, 32), 1)
-        seconds = worker.run(1)
-    peak = attention.memory_now("VmHWM")
-    print(json.dumps({"options": who, "inputs": weights, "peak": peak, "added": peak - before, "seconds": seconds}))
+        memory.report(who, weights, before, worker.run(1))

@@ -30,13 +30,9 @@ class Spec:
     type: int = native.FLOAT32
     layout: str = "bhld"
 
-    def resolved(self):
-        return dataclasses.replace(
-            self,
-            kv_heads=self.kv_heads or self.heads,
-            kv_len=self.kv_len or self.q_len,
-            d_v=self.d_v or self.d_k,
-        )
+    def __post_init__(self):
+        for name, same in (("kv_heads", self.heads), ("kv_len", self.q_len), ("d_v", self.d_k)):
+            object.__setattr__(self, name, getattr(self, name) or same)
 
     def visible_pairs(self):
         """Pairs of one head that the mask shows."""
@@ -56,7 +52,7 @@ class Case:
     """The tensors of a spec, shared by everybody who computes it."""
 
     def __init__(self, library, spec, seed=1):
-        self.library, self.spec = library, spec.resolved()
+        self.library, self.spec = library, spec
         s = self.spec
         self.q = self._tensor((s.batch, s.heads, s.q_len, s.d_k)).fill(seed)
         self.k = self._tensor((s.batch, s.kv_heads, s.kv_len, s.d_k)).fill(seed + 1)
@@ -91,6 +87,7 @@ class Case:
             7,
             s.dropout,
             threads,
+            0,
         )
 
     def check(self, out, name, tolerances):

@@ -5,9 +5,9 @@ import ctypes
 import math
 import os
 import pathlib
+import sys
 
 FLOAT32, BFLOAT16, FLOAT16 = 0, 1, 2
-TYPE_NAMES = {FLOAT32: "fp32", BFLOAT16: "bf16", FLOAT16: "fp16"}
 TYPE_BYTES = {FLOAT32: 4, BFLOAT16: 2, FLOAT16: 2}
 MASKS = {"none": 0, "causal": 1, "window": 2, "dense": 3}
 
@@ -39,6 +39,7 @@ class AttentionCase(ctypes.Structure):
         ("dropout_seed", ctypes.c_uint64),
         ("dropout_rate", ctypes.c_float),
         ("threads", ctypes.c_int32),
+        ("in_bf16", ctypes.c_int32),
     ]
 
 
@@ -53,7 +54,6 @@ _SIGNATURES = {
     "error": (_TEXT, []),
     "version": (_TEXT, []),
     "simd": (_TEXT, []),
-    "simd_targets": (_TEXT, []),
     "openblas": (_TEXT, []),
     "set_clock": (None, [_I32]),
     "allocate": (_DATA, [_I64]),
@@ -84,7 +84,7 @@ class Library:
         try:
             function = getattr(self._library, "regard_bench_" + name)
         except AttributeError as error:
-            raise OSError(f"{self._library._name} is older than bench/: build again ({error})") from error
+            sys.exit(f"bench: {self._library._name} is older than bench/: build again ({error})")
         function.restype, function.argtypes = result, arguments
         if result is _F64:
             setattr(self, name, lambda *values: self._checked(function, values))

@@ -1,19 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "regard/attention/attention.h"
 
-#include <exception>
-
 #include "bench.h"
 
 namespace regard::bench {
 namespace {
-
-template <typename T>
-TensorView<T, 4> view(const Array& a) {
-  return {static_cast<T*>(a.data),
-          {a.shape[0], a.shape[1], a.shape[2], a.shape[3]},
-          {a.strides[0], a.strides[1], a.strides[2], a.strides[3]}};
-}
 
 Mask make_mask(const AttentionCase& c) {
   switch (c.mask) {
@@ -35,15 +26,12 @@ double run(const AttentionCase& c, std::int64_t calls) {
   options.mask = make_mask(c);
   options.dropout = {c.dropout_rate, c.dropout_seed};
   options.threads.count = c.threads;
+  if (c.in_bf16 != 0) options.compute = Compute::kBFloat16;
   const auto q = view<const T>(c.q);
   const auto k = view<const T>(c.k);
   const auto v = view<const T>(c.v);
   const auto out = view<T>(c.out);
-  const double start = now();
-  for (std::int64_t i = 0; i < calls; ++i) {
-    attention_forward(q, k, v, out, options);
-  }
-  return now() - start;
+  return timed(calls, [&] { attention_forward(q, k, v, out, options); });
 }
 
 }  // namespace
@@ -52,7 +40,7 @@ double run(const AttentionCase& c, std::int64_t calls) {
 extern "C" double regard_bench_attention(const regard::bench::AttentionCase* c,
                                          std::int64_t calls) {
   using regard::bench::ElementType;
-  try {
+  return regard::bench::guarded([&] {
     switch (c->type) {
       case ElementType::kFloat32:
         return regard::bench::run<float>(*c, calls);
@@ -62,7 +50,5 @@ extern "C" double regard_bench_attention(const regard::bench::AttentionCase* c,
         return regard::bench::run<regard::Float16>(*c, calls);
     }
     return regard::bench::fail("attention: no such element type");
-  } catch (const std::exception& error) {
-    return regard::bench::fail(error.what());
-  }
+  });
 }

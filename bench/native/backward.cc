@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <exception>
 #include <limits>
 #include <vector>
 
@@ -27,33 +26,26 @@ struct BackwardComparison {
   double error[4], magnitude[4];
 };
 
-TensorView<float, 4> view(const Array& a) {
-  if (a.data == nullptr) return {};
-  return {static_cast<float*>(a.data),
-          {a.shape[0], a.shape[1], a.shape[2], a.shape[3]},
-          {a.strides[0], a.strides[1], a.strides[2], a.strides[3]}};
-}
-
 class Step {
  public:
   explicit Step(const BackwardCase& c)
-      : inputs_{.q = view(c.forward.q),
-                .k = view(c.forward.k),
-                .v = view(c.forward.v),
-                .out = view(c.forward.out),
-                .d_out = view(c.d_out),
+      : inputs_{.q = view<float>(c.forward.q),
+                .k = view<float>(c.forward.k),
+                .v = view<float>(c.forward.v),
+                .out = view<float>(c.forward.out),
+                .d_out = view<float>(c.d_out),
                 .d_log_sum_exp = {}},
-        gradients_{.q = view(c.d_q),
-                   .k = view(c.d_k),
-                   .v = view(c.d_v),
-                   .bias = view(c.d_bias),
+        gradients_{.q = view<float>(c.d_q),
+                   .k = view<float>(c.d_k),
+                   .v = view<float>(c.d_v),
+                   .bias = view<float>(c.d_bias),
                    .alibi_slopes = {},
                    .sinks = {},
                    .head_scales = {}},
-        out_(view(c.forward.out)) {
+        out_(view<float>(c.forward.out)) {
     if (c.forward.mask == MaskKind::kCausal) options_.mask = mask::causal();
     options_.dropout = {c.forward.dropout_rate, c.forward.dropout_seed};
-    options_.bias = view(c.bias);
+    options_.bias = view<float>(c.bias);
     options_.log_sum_exp = {static_cast<float*>(c.lse.data),
                             {c.lse.shape[0], c.lse.shape[1], c.lse.shape[2]}};
     options_.threads.count = c.forward.threads;
@@ -79,7 +71,7 @@ Matrix head_of(const Array& a, std::int64_t b, std::int64_t h) {
   Matrix m;
   m.reserve(static_cast<std::size_t>(a.shape[2] * a.shape[3]));
   for (std::int64_t i = 0; i < a.shape[2]; ++i) {
-    const float* row = view(a).at(b, h, i);
+    const float* row = view<float>(a).at(b, h, i);
     m.insert(m.end(), row, row + a.shape[3]);
   }
   return m;
@@ -175,29 +167,22 @@ using regard::bench::BackwardComparison;
 
 // The forward pass that the backward pass belongs to.
 extern "C" double regard_bench_backward_prepare(const BackwardCase* c) {
-  try {
+  return regard::bench::guarded([&] {
     regard::bench::Step(*c).forward();
     return 0.0;
-  } catch (const std::exception& error) {
-    return regard::bench::fail(error.what());
-  }
+  });
 }
 
 // Seconds that `calls` calls took, with the forward pass or without.
 extern "C" double regard_bench_backward(const BackwardCase* c,
                                         std::int64_t calls) {
-  using regard::bench::now;
-  try {
+  return regard::bench::guarded([&] {
     const regard::bench::Step step(*c);
-    const double start = now();
-    for (std::int64_t i = 0; i < calls; ++i) {
+    return regard::bench::timed(calls, [&] {
       if (c->with_forward != 0) step.forward();
       step.backward();
-    }
-    return now() - start;
-  } catch (const std::exception& error) {
-    return regard::bench::fail(error.what());
-  }
+    });
+  });
 }
 
 // Compares the gradients of one head with the definition, without dropout.
@@ -207,7 +192,7 @@ extern "C" double regard_bench_compare_backward(const BackwardCase* c,
                                                 BackwardComparison* result) {
   using regard::bench::compare;
   using regard::bench::head_of;
-  try {
+  return regard::bench::guarded([&] {
     const regard::bench::HeadTruth truth(*c, batch, head);
     *result = {};
     compare(head_of(c->d_q, batch, head), truth.d_q, result->error[0],
@@ -221,7 +206,5 @@ extern "C" double regard_bench_compare_backward(const BackwardCase* c,
               result->magnitude[3]);
     }
     return 0.0;
-  } catch (const std::exception& error) {
-    return regard::bench::fail(error.what());
-  }
+  });
 }

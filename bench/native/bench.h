@@ -2,6 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <exception>
+
+#include "regard/tensor/tensor_view.h"
 
 // The C interface of libregard_bench, called by bench/lib/native.py through
 // ctypes. Whatever is timed in C++ is timed here, so that Python's own cost is
@@ -32,13 +35,52 @@ struct AttentionCase {
   std::uint64_t dropout_seed;
   float dropout_rate;
   std::int32_t threads;
+  std::int32_t in_bf16;  // not 0: regard's products are of bf16 numbers
 };
+
+// The same elements; none where there is no data.
+template <typename T>
+TensorView<T, 4> view(const Array& a) {
+  if (a.data == nullptr) return {};
+  return {static_cast<T*>(a.data),
+          {a.shape[0], a.shape[1], a.shape[2], a.shape[3]},
+          {a.strides[0], a.strides[1], a.strides[2], a.strides[3]}};
+}
 
 // Seconds on the clock that regard_bench_set_clock chose.
 double now();
 
 // Keeps the text for regard_bench_error() and returns a negative number.
 double fail(const char* text);
+
+// What body() returns, or what fail() does if it throws.
+template <typename Body>
+double guarded(const Body& body) {
+  try {
+    return body();
+  } catch (const std::exception& error) {
+    return fail(error.what());
+  }
+}
+
+// What make() returns, or null if it throws; regard_bench_error() says why.
+template <typename Make>
+auto made(const Make& make) -> decltype(make()) {
+  try {
+    return make();
+  } catch (const std::exception& error) {
+    fail(error.what());
+    return nullptr;
+  }
+}
+
+// Seconds that body() takes, `calls` times one after the other.
+template <typename Body>
+double timed(std::int64_t calls, const Body& body) {
+  const double start = now();
+  for (std::int64_t i = 0; i < calls; ++i) body();
+  return now() - start;
+}
 
 // The keys of one row that a built-in mask shows, [begin, end).
 struct Visible {
@@ -95,11 +137,9 @@ double regard_bench_compare(const regard::bench::AttentionCase* c,
 // `seconds`.
 double regard_bench_peak(std::int32_t threads, double seconds);
 
-// The SIMD target that regard uses, in Highway's words ("AVX3" is AVX-512), and
-// all that it could use, best first, with a space between. Forcing one holds
-// for the process.
+// The SIMD target that regard uses, in Highway's words ("AVX3" is AVX-512).
+// Forcing one holds for the process.
 const char* regard_bench_simd();
-const char* regard_bench_simd_targets();
 double regard_bench_force_simd(const char* name);
 const char* regard_bench_version();
 

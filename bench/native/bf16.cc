@@ -1,18 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attention and matrix products in bf16 compute on a chosen path, and what the
-// tiles alone can do, for bench/bf16.py.
+// The paths of bf16 compute, its matrix product, and what the tiles alone can
+// do, for bench/bf16.py.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
-#include <exception>
 
 #include "bench.h"
 #include "kernels/bf16_cpu.h"
 #include "kernels/bf16_gemm.h"
 #include "kernels/bf16_paths.h"
-#include "regard/attention/attention.h"
 #include "regard/core/aligned_buffer.h"
+#include "regard/core/float16.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -20,35 +18,6 @@
 
 namespace regard::bench {
 namespace {
-
-using kernels::Bf16Path;
-
-template <typename T>
-TensorView<T, 4> view(const Array& a) {
-  return {static_cast<T*>(a.data),
-          {a.shape[0], a.shape[1], a.shape[2], a.shape[3]},
-          {a.strides[0], a.strides[1], a.strides[2], a.strides[3]}};
-}
-
-double run_bf16(const AttentionCase& c, std::int64_t calls) {
-  if (c.type != ElementType::kBFloat16 ||
-      (c.mask != MaskKind::kNone && c.mask != MaskKind::kCausal)) {
-    return fail("bf16_attention: bf16 elements, with no or a causal mask");
-  }
-  AttentionOptions options;
-  if (c.mask == MaskKind::kCausal) options.mask = mask::causal();
-  options.threads.count = c.threads;
-  options.compute = Compute::kBFloat16;
-  const auto q = view<const BFloat16>(c.q);
-  const auto k = view<const BFloat16>(c.k);
-  const auto v = view<const BFloat16>(c.v);
-  const auto out = view<BFloat16>(c.out);
-  const double start = now();
-  for (std::int64_t i = 0; i < calls; ++i) {
-    attention_forward(q, k, v, out, options);
-  }
-  return now() - start;
-}
 
 // c = a b^T, a and b bf16 and c float, contiguous, with b packed before the
 // clock runs, as a layer has its weights. One thread.
@@ -61,8 +30,7 @@ double run_gemm(std::int64_t m, std::int64_t n, std::int64_t k, const void* a,
   kernels::bf16_pack_right({b, Storage::kBFloat16, k}, n, k, right);
   const std::int64_t rows = kernels::bf16_gemm_rows(k);
   AlignedBuffer scratch(kernels::bf16_gemm_scratch_bytes(rows, k));
-  const double start = now();
-  for (std::int64_t i = 0; i < calls; ++i) {
+  return timed(calls, [&] {
     for (std::int64_t first = 0; first < m; first += rows) {
       kernels::bf16_gemm({.m = std::min(rows, m - first),
                           .n = n,
@@ -74,46 +42,29 @@ double run_gemm(std::int64_t m, std::int64_t n, std::int64_t k, const void* a,
                           .c_stride = n},
                          scratch.data());
     }
-  }
-  return now() - start;
+  });
 }
 
 #if defined(__x86_64__)
 
-// Products from registers alone, of numbers like those of real work: the clock
-// falls with the bits that change, so zeros would promise too much.
+// Products of numbers like those of real work: the clock falls with the bits
+// that change, so zeros would promise too much. From registers alone, or with
+// every tile loaded from the first cache for each two products, as a product of
+// matrices has to.
+template <bool kLoaded>
 __attribute__((target("amx-tile,amx-bf16"))) double run_tiles(
     const std::uint16_t* numbers, std::int64_t rounds) {
   _tile_zero(0);
   _tile_zero(1);
   _tile_zero(2);
   _tile_zero(3);
-  _tile_loadd(4, numbers, 64);
-  _tile_loadd(5, numbers + 512, 64);
-  _tile_loadd(6, numbers + 1024, 64);
-  _tile_loadd(7, numbers + 1536, 64);
   for (std::int64_t i = 0; i < rounds; ++i) {
-    _tile_dpbf16ps(0, 4, 6);
-    _tile_dpbf16ps(1, 4, 7);
-    _tile_dpbf16ps(2, 5, 6);
-    _tile_dpbf16ps(3, 5, 7);
-  }
-  return static_cast<double>(rounds) * 4 * 2 * 16 * 16 * 32;
-}
-
-// The same, with every tile loaded from the first cache for each two products,
-// as a product of matrices has to.
-__attribute__((target("amx-tile,amx-bf16"))) double run_loaded_tiles(
-    const std::uint16_t* numbers, std::int64_t rounds) {
-  _tile_zero(0);
-  _tile_zero(1);
-  _tile_zero(2);
-  _tile_zero(3);
-  for (std::int64_t i = 0; i < rounds; ++i) {
-    _tile_loadd(4, numbers, 64);
-    _tile_loadd(6, numbers + 1024, 64);
-    _tile_loadd(7, numbers + 1536, 64);
-    _tile_loadd(5, numbers + 512, 64);
+    if (kLoaded || i == 0) {
+      _tile_loadd(4, numbers, 64);
+      _tile_loadd(6, numbers + 1024, 64);
+      _tile_loadd(7, numbers + 1536, 64);
+      _tile_loadd(5, numbers + 512, 64);
+    }
     _tile_dpbf16ps(0, 4, 6);
     _tile_dpbf16ps(1, 4, 7);
     _tile_dpbf16ps(2, 5, 6);
@@ -124,8 +75,10 @@ __attribute__((target("amx-tile,amx-bf16"))) double run_loaded_tiles(
 
 #else
 
-double run_tiles(const std::uint16_t*, std::int64_t) { return 0; }
-double run_loaded_tiles(const std::uint16_t*, std::int64_t) { return 0; }
+template <bool kLoaded>
+double run_tiles(const std::uint16_t*, std::int64_t) {
+  return 0;
+}
 
 #endif
 
@@ -142,24 +95,12 @@ extern "C" double regard_bench_bf16_path(std::int32_t path) {
   return 0;
 }
 
-extern "C" double regard_bench_bf16_attention(
-    const regard::bench::AttentionCase* c, std::int64_t calls) {
-  try {
-    return regard::bench::run_bf16(*c, calls);
-  } catch (const std::exception& error) {
-    return regard::bench::fail(error.what());
-  }
-}
-
 extern "C" double regard_bench_bf16_gemm(std::int64_t m, std::int64_t n,
                                          std::int64_t k, const void* a,
                                          const void* b, void* c,
                                          std::int64_t calls) {
-  try {
-    return regard::bench::run_gemm(m, n, k, a, b, c, calls);
-  } catch (const std::exception& error) {
-    return regard::bench::fail(error.what());
-  }
+  return regard::bench::guarded(
+      [&] { return regard::bench::run_gemm(m, n, k, a, b, c, calls); });
 }
 
 // Flops a second of one thread's tiles, for about `seconds`: from registers, or
@@ -171,8 +112,8 @@ extern "C" double regard_bench_amx_peak(std::int32_t loaded, double seconds) {
   }
   alignas(64) static std::uint16_t numbers[4 * 512];
   regard_bench_fill(numbers, 4 * 512, 1, 3);
-  const auto run =
-      loaded != 0 ? regard::bench::run_loaded_tiles : regard::bench::run_tiles;
+  const auto run = loaded != 0 ? regard::bench::run_tiles<true>
+                               : regard::bench::run_tiles<false>;
   const auto& f = *regard::kernels::bf16_amx_functions();
   f.begin();
   double flops = 0, spent = 0;

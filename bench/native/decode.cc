@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <exception>
 #include <memory>
 #include <vector>
 
@@ -48,12 +47,6 @@ namespace {
 
 HWY_EXPORT(read_bytes);
 
-TensorView<const float, 4> view(const Array& a) {
-  return {static_cast<const float*>(a.data),
-          {a.shape[0], a.shape[1], a.shape[2], a.shape[3]},
-          {a.strides[0], a.strides[1], a.strides[2], a.strides[3]}};
-}
-
 // The work of one split of H8 d64 in fp32.
 constexpr std::size_t kChunk = 512 << 10;
 
@@ -94,7 +87,7 @@ std::unique_ptr<DecodeBench> open_bench(const Array& q, const Array& k,
   bench->k = k;
   bench->v = v;
   bench->append = append;
-  const auto keys = view(k), values = view(v);
+  const auto keys = view<const float>(k), values = view<const float>(v);
   for (std::int64_t i = 0; i < copies; ++i) {
     KVCache& cache = bench->caches.emplace_back(
         KVCacheOptions{.storage = storage,
@@ -134,16 +127,14 @@ double decode(DecodeBench& bench, float* out, int threads, std::int64_t calls) {
         {a.shape[0], a.shape[1], 1, a.shape[3]},
         {a.strides[0], a.strides[1], a.strides[2], 1});
   };
-  const double start = now();
-  for (std::int64_t i = 0; i < calls; ++i) {
+  return timed(calls, [&] {
     KVCache& cache = bench.turn();
     if (bench.append) cache.append(token(bench.k), token(bench.v));
-    attention_decode(view(q), cache, result, options);
+    attention_decode(view<const float>(q), cache, result, options);
     for (std::int64_t s = 0; bench.append && s < cache.sequences(); ++s) {
       cache.truncate(s, cache.length(s) - 1);
     }
-  }
-  return now() - start;
+  });
 }
 
 // Bytes a second of `threads` threads, for about so many seconds.
@@ -178,14 +169,11 @@ extern "C" DecodeBench* regard_bench_decode_open(
   using regard::DType;
   constexpr DType kTypes[] = {DType::kFloat32, DType::kBFloat16,
                               DType::kFloat16, DType::kInt8};
-  try {
+  return regard::bench::made([&] {
     return regard::bench::open_bench(*q, *k, *v, lengths, copies,
                                      kTypes[storage], append != 0)
         .release();
-  } catch (const std::exception& error) {
-    regard::bench::fail(error.what());
-    return nullptr;
-  }
+  });
 }
 
 extern "C" void regard_bench_decode_close(DecodeBench* bench) { delete bench; }
@@ -197,11 +185,8 @@ extern "C" double regard_bench_decode_bytes(const DecodeBench* bench) {
 extern "C" double regard_bench_decode(DecodeBench* bench, float* out,
                                       std::int32_t threads,
                                       std::int64_t calls) {
-  try {
-    return regard::bench::decode(*bench, out, threads, calls);
-  } catch (const std::exception& error) {
-    return regard::bench::fail(error.what());
-  }
+  return regard::bench::guarded(
+      [&] { return regard::bench::decode(*bench, out, threads, calls); });
 }
 
 extern "C" double regard_bench_decode_read(DecodeBench* bench,

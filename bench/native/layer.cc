@@ -5,7 +5,6 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <exception>
 #include <memory>
 #include <utility>
 
@@ -91,11 +90,7 @@ double infer(const Layer& own, const LayerCase& c, std::int64_t calls) {
   const TensorView<const float, 3> input(c.input, shape);
   const TensorView<float, 3> out(c.out, shape);
   const auto options = options_of(c);
-  const double start = now();
-  for (std::int64_t i = 0; i < calls; ++i) {
-    own.layer.forward(input, out, options);
-  }
-  return now() - start;
+  return timed(calls, [&] { own.layer.forward(input, out, options); });
 }
 
 double train(Layer& own, const LayerCase& c, std::int64_t calls) {
@@ -105,15 +100,13 @@ double train(Layer& own, const LayerCase& c, std::int64_t calls) {
   auto options = options_of(c);
   options.context = &own.context;
   StateDict& gradients = own.gradients;
-  const double start = now();
-  for (std::int64_t i = 0; i < calls; ++i) {
+  const double seconds = timed(calls, [&] {
     own.layer.forward(input, out, options);
     gradients =
         own.layer.backward(own.context, d_out,
                            {.query = d_input, .key = d_input, .value = d_input},
                            std::move(gradients));
-  }
-  const double seconds = now() - start;
+  });
   give(gradients, "in_proj_weight", c.d_in_weight);
   give(gradients, "in_proj_bias", c.d_in_bias);
   give(gradients, "out_proj.weight", c.d_out_weight);
@@ -127,8 +120,7 @@ double multiply(const GemmCase& c, std::int64_t calls) {
   autograd::MemoryPool pool;
   std::shared_ptr<float> packed =
       autograd::pack_for_forward(weight, pool, threads);
-  const double start = now();
-  for (std::int64_t i = 0; i < calls; ++i) {
+  return timed(calls, [&] {
     if (c.pack_once == 0) {
       packed.reset();  // back to the pool
       packed = autograd::pack_for_forward(weight, pool, threads);
@@ -137,8 +129,7 @@ double multiply(const GemmCase& c, std::int64_t calls) {
                         .packed = packed.get(),
                         .y = {c.c, c.m, c.n, c.n}},
                        threads);
-  }
-  return now() - start;
+  });
 }
 
 }  // namespace
@@ -150,12 +141,9 @@ using regard::bench::LayerCase;
 
 // A layer with the case's parameters, packed; null if it cannot be made.
 extern "C" void* regard_bench_make_layer(const LayerCase* c) {
-  try {
+  return regard::bench::made([&] {
     return new Layer{regard::bench::make_layer(*c), {}, {}};
-  } catch (const std::exception& error) {
-    regard::bench::fail(error.what());
-    return nullptr;
-  }
+  });
 }
 
 extern "C" void regard_bench_release_layer(void* layer) {
@@ -166,19 +154,14 @@ extern "C" void regard_bench_release_layer(void* layer) {
 // parameters' gradients are copied out after the clock has stopped.
 extern "C" double regard_bench_layer(void* layer, const LayerCase* c,
                                      std::int64_t calls) {
-  try {
+  return regard::bench::guarded([&] {
     Layer& own = *static_cast<Layer*>(layer);
     return c->training != 0 ? regard::bench::train(own, *c, calls)
                             : regard::bench::infer(own, *c, calls);
-  } catch (const std::exception& error) {
-    return regard::bench::fail(error.what());
-  }
+  });
 }
 
 extern "C" double regard_bench_gemm(const GemmCase* c, std::int64_t calls) {
-  try {
-    return regard::bench::multiply(*c, calls);
-  } catch (const std::exception& error) {
-    return regard::bench::fail(error.what());
-  }
+  return regard::bench::guarded(
+      [&] { return regard::bench::multiply(*c, calls); });
 }

@@ -106,7 +106,6 @@ extern "C" double regard_bench_openblas_attention(
   openblas_set_num_threads(1);
   std::vector<std::vector<float>> scores(
       static_cast<std::size_t>(std::max(c->threads, 1)));
-  const double start = regard::bench::now();
-  for (std::int64_t i = 0; i < calls; ++i) regard::bench::attend(*c, scores);
-  return regard::bench::now() - start;
+  return regard::bench::timed(calls,
+                              [&] { regard::bench::attend(*c, scores); });
 }

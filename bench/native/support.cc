@@ -5,7 +5,6 @@
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
-#include <exception>
 #include <string>
 
 #include "bench.h"
@@ -98,22 +97,11 @@ extern "C" const char* regard_bench_simd() {
   return name.c_str();
 }
 
-extern "C" const char* regard_bench_simd_targets() {
-  thread_local std::string names;
-  names.clear();
-  for (const std::string& name : regard::simd_targets()) {
-    names += names.empty() ? name : " " + name;
-  }
-  return names.c_str();
-}
-
 extern "C" double regard_bench_force_simd(const char* name) {
-  try {
+  return regard::bench::guarded([&] {
     regard::set_simd_target(name);
     return 0.0;
-  } catch (const std::exception& error) {
-    return regard::bench::fail(error.what());
-  }
+  });
 }
 
 extern "C" void* regard_bench_allocate(std::int64_t bytes) {

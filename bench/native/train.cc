@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <exception>
 #include <string>
 
 #include "bench.h"
@@ -100,12 +99,8 @@ using regard::bench::TrainCase;
 using regard::bench::Training;
 
 extern "C" void* regard_bench_make_training(const TrainCase* c) {
-  try {
-    return new Training(regard::bench::make_training(*c));
-  } catch (const std::exception& error) {
-    regard::bench::fail(error.what());
-    return nullptr;
-  }
+  return regard::bench::made(
+      [&] { return new Training(regard::bench::make_training(*c)); });
 }
 
 extern "C" void regard_bench_release_training(void* training) {
@@ -128,13 +123,9 @@ extern "C" double regard_bench_training_loss(void* training) {
 }
 
 extern "C" double regard_bench_train(void* training, std::int64_t calls) {
-  try {
-    const double start = regard::bench::now();
-    for (std::int64_t i = 0; i < calls; ++i) {
-      regard::bench::step(*static_cast<Training*>(training));
-    }
-    return regard::bench::now() - start;
-  } catch (const std::exception& error) {
-    return regard::bench::fail(error.what());
-  }
+  using regard::bench::timed;
+  return regard::bench::guarded([&] {
+    return timed(
+        calls, [&] { regard::bench::step(*static_cast<Training*>(training)); });
+  });
 }

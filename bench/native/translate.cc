@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // tasks::Translator at work, for bench/translate.py.
 #include <cstdint>
-#include <exception>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -64,15 +63,12 @@ using regard::bench::Translating;
 extern "C" void* regard_bench_make_translator(const char* folder,
                                               const char* to,
                                               const char* sentences) {
-  try {
+  return regard::bench::made([&] {
     return new Translating{regard::tasks::Translator::load(folder),
                            to,
                            regard::bench::lines_of(sentences),
                            {}};
-  } catch (const std::exception& error) {
-    regard::bench::fail(error.what());
-    return nullptr;
-  }
+  });
 }
 
 extern "C" void regard_bench_release_translator(void* translator) {
@@ -114,18 +110,13 @@ extern "C" double regard_bench_translate(void* translator, std::int64_t beam,
   options.max_length = max_length;
   options.to = t.to;
   options.threads = {.count = threads};
-  try {
+  return regard::bench::guarded([&] {
     std::vector<std::vector<regard::tasks::Translation>> found;
-    const double start = regard::bench::now();
-    for (std::int64_t i = 0; i < calls; ++i) {
-      found = t.model.translate(t.sentences, options);
-    }
-    const double seconds = regard::bench::now() - start;
+    const double seconds = regard::bench::timed(
+        calls, [&] { found = t.model.translate(t.sentences, options); });
     std::vector<std::string> texts;
     for (const auto& best : found) texts.push_back(best.front().text);
     t.answer = regard::bench::joined(texts, '\n');
     return seconds;
-  } catch (const std::exception& error) {
-    return regard::bench::fail(error.what());
-  }
+  });
 }

@@ -387,7 +387,7 @@ void LanguageState::read(std::span<const Reading> readings) {
       m.run(parts);
     }
   } catch (...) {
-    // A pool without pages is the one thing that may happen on the way.
+    // No more pages or memory, or somebody stopped it: nothing was read then.
     for (std::size_t i = 0; i < readings.size(); ++i) {
       for (KVCache& cache : m.caches) {
         if (cache.length(readings[i].sequence) > lengths[i]) {

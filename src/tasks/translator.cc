@@ -2,13 +2,10 @@
 #include "regard/tasks/translator.h"
 
 #include <algorithm>
-#include <fstream>
-#include <iterator>
-#include <numeric>
-#include <optional>
 #include <utility>
 
 #include "io/atomic_file.h"
+#include "io/read_file.h"
 #include "regard/core/error.h"
 #include "regard/core/float16.h"
 #include "regard/io/safetensors.h"
@@ -28,15 +25,6 @@ namespace {
 
 constexpr const char* kConfigFile = "config.json";
 constexpr const char* kWeightsFile = "model.safetensors";
-
-std::string text_of(const fs::path& path) {
-  std::ifstream in(path, std::ios::binary);
-  std::string text{std::istreambuf_iterator<char>(in), {}};
-  if (!in.is_open() || in.bad()) {
-    throw_io_error("Translator::load", "cannot read '", path.string(), "'");
-  }
-  return text;
-}
 
 Tensor to_float32(Tensor tensor, const std::string& name) {
   if (tensor.dtype() == DType::kFloat32) return tensor;
@@ -109,8 +97,8 @@ const text::Tokenizer& Translator::tokenizer() const {
 
 Translator Translator::load(const fs::path& folder) {
   const fs::path config_path = folder / kConfigFile;
-  TranslatorConfig config =
-      config_from_json(text_of(config_path), config_path.string());
+  TranslatorConfig config = config_from_json(
+      io::read_file(config_path, "Translator::load"), config_path.string());
   std::unique_ptr<text::Tokenizer> tokenizer = text::load_tokenizer(folder);
   StateDict weights = SafetensorsFile::open(folder / kWeightsFile).state_dict();
   for (auto& [name, tensor] : weights) {

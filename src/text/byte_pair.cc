@@ -3,14 +3,13 @@
 
 #include <cmath>
 #include <cstring>
-#include <fstream>
-#include <iterator>
 #include <limits>
 #include <optional>
 #include <queue>
 #include <utility>
 
 #include "io/quote.h"
+#include "io/read_file.h"
 #include "regard/core/error.h"
 
 namespace regard::text {
@@ -233,12 +232,8 @@ BytePairTokenizer::BytePairTokenizer(BytePairVocabulary vocabulary)
 BytePairTokenizer BytePairTokenizer::load_llama2c(
     const std::filesystem::path& path) {
   constexpr const char* kWhere = "BytePairTokenizer::load_llama2c";
-  std::ifstream file(path, std::ios::binary);
-  const std::string bytes(std::istreambuf_iterator<char>(file), {});
-  if (!file || std::filesystem::is_directory(path)) {
-    throw_io_error(kWhere, "cannot read '", path.string(), "'");
-  }
-  return read_llama2c(bytes, std::string(kWhere) + ": '" + path.string() + "'");
+  return read_llama2c(io::read_file(path, kWhere),
+                      std::string(kWhere) + ": '" + path.string() + "'");
 }
 
 BytePairTokenizer BytePairTokenizer::parse_llama2c(

@@ -2,12 +2,11 @@
 #include "regard/text/lines.h"
 
 #include <algorithm>
-#include <cerrno>
-#include <fstream>
+#include <istream>
 #include <iterator>
-#include <system_error>
 #include <utility>
 
+#include "io/read_file.h"
 #include "regard/core/error.h"
 #include "regard/text/utf8.h"
 
@@ -49,15 +48,7 @@ std::vector<std::string> read_lines(std::istream& in, const std::string& name) {
 }
 
 std::vector<std::string> read_lines(const std::filesystem::path& path) {
-  errno = 0;
-  std::ifstream in(path, std::ios::binary);
-  std::error_code error;
-  if (std::filesystem::is_directory(path, error)) errno = EISDIR;
-  if (!in || errno == EISDIR) {
-    throw_io_error("read_lines", "cannot read '", path.string(), "': ",
-                   std::generic_category().message(errno == 0 ? EIO : errno));
-  }
-  return read_lines(in, path.string());
+  return lines_of(io::read_file(path, "read_lines"), path.string());
 }
 
 Pairs read_pairs(const std::filesystem::path& sources,

@@ -3,18 +3,20 @@
 #include <sentencepiece_trainer.h>
 
 #include <algorithm>
-#include <fstream>
-#include <iterator>
 #include <unordered_map>
 #include <utility>
 
 #include "io/atomic_file.h"
+#include "io/read_file.h"
 #include "regard/core/error.h"
+#include "regard/text/lines.h"
 #include "regard/text/utf8.h"
 #include "text/tokenizers.h"
 
 namespace regard::text {
 namespace {
+
+constexpr double kLeastCoverage = 0.98;  // SentencePiece takes no less
 
 class Pieces : public Tokenizer {
  public:
@@ -69,6 +71,7 @@ class Pieces : public Tokenizer {
     io::AtomicFile file(folder / kSentencePieceFile, "Tokenizer::save");
     file.write(model_);
     file.commit();
+    std::filesystem::remove(folder / kWordFile);
   }
 
  private:
@@ -107,21 +110,22 @@ bool sentencepiece_available() { return true; }
 
 std::unique_ptr<Tokenizer> load_sentencepiece(
     const std::filesystem::path& path) {
-  std::ifstream in(path, std::ios::binary);
-  std::string bytes{std::istreambuf_iterator<char>(in), {}};
-  if (!in.is_open() || in.bad()) {
-    throw_io_error("load_tokenizer", "cannot read '", path.string(), "'");
-  }
-  return std::make_unique<Pieces>(std::move(bytes), path.string());
+  return std::make_unique<Pieces>(io::read_file(path, "load_tokenizer"),
+                                  path.string());
 }
 
 std::unique_ptr<Tokenizer> train_sentencepiece(
     std::span<const std::string> lines, const SentencePieceOptions& options) {
   require(options.size > 3, "train_sentencepiece",
           "a vocabulary must have more than 3 pieces; got ", options.size);
-  require(options.coverage > 0 && options.coverage <= 1, "train_sentencepiece",
-          "the coverage must be in (0, 1]; got ", options.coverage);
-  std::size_t longest = 1;
+  require(options.coverage >= kLeastCoverage && options.coverage <= 1,
+          "train_sentencepiece", "the coverage must be in [", kLeastCoverage,
+          ", 1]; got ", options.coverage);
+  require(std::any_of(lines.begin(), lines.end(),
+                      [](const std::string& line) { return !is_blank(line); }),
+          "train_sentencepiece", "there must be a line that is not blank; ",
+          lines.size(), " came");
+  std::size_t longest = 0;
   for (const std::string& line : lines) {
     longest = std::max(longest, line.size());
   }
@@ -130,8 +134,9 @@ std::unique_ptr<Tokenizer> train_sentencepiece(
       {"vocab_size", std::to_string(options.size)},
       {"character_coverage", std::to_string(options.coverage)},
       {"normalization_rule_name", "identity"},
-      // It would leave out longer lines without a word.
-      {"max_sentence_length", std::to_string(longest + 1)},
+      // It would leave out longer lines without a word, and wants 10 at least.
+      {"max_sentence_length",
+       std::to_string(std::max<std::size_t>(longest + 1, 10))},
       // Fewer pieces where the text does not hold so many.
       {"hard_vocab_limit", "false"},
       // The shares of the threads are part of the result.

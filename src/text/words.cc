@@ -92,6 +92,7 @@ class Words : public Tokenizer {
       file.write(i < controls_ ? "\tcontrol\n" : "\n");
     }
     file.commit();
+    std::filesystem::remove(folder / kSentencePieceFile);
   }
 
  private:

@@ -12,6 +12,7 @@
 #include "io/files.h"
 #include "io/mapped_file.h"
 #include "io/quote.h"
+#include "io/read_file.h"
 #include "regard/core/error.h"
 
 namespace regard::io {
@@ -196,6 +197,27 @@ TEST(MappedFile, NamesThePathAndTheReasonOfAFailure) {
   ASSERT_EQ(::mkfifo((folder / "pipe").c_str(), 0600), 0);
   EXPECT_EQ(failure(folder / "pipe"), "load_it: cannot read '" + base +
                                           "/pipe': it is not a regular file");
+}
+
+TEST(ReadFile, GivesAllBytesAndNamesThePathAndTheReasonOfAFailure) {
+  const TemporaryFolder folder;
+  std::string bytes(200000, '\0');
+  for (std::size_t i = 0; i < bytes.size(); ++i) {
+    bytes[i] = static_cast<char>(i * 7);
+  }
+  write_text(folder / "name", bytes);
+  EXPECT_EQ(read_file(folder / "name", "load_it"), bytes);
+  write_text(folder / "name", "");
+  EXPECT_EQ(read_file(folder / "name", "load_it"), "");
+  const auto failure = [](const fs::path& path) {
+    return text_of<IoError>([&path] { read_file(path, "load_it"); });
+  };
+  const std::string base = folder.path().string();
+  EXPECT_EQ(failure(folder / "absent"), "load_it: cannot read '" + base +
+                                            "/absent': No such file or "
+                                            "directory");
+  EXPECT_EQ(failure(folder.path()),
+            "load_it: cannot read '" + base + "': it is a folder");
 }
 
 TEST(InQuotes, KeepsAMessageOnOneLineAndShort) {

@@ -240,7 +240,10 @@ TEST(BytePair, RefusesBrokenFiles) {
             where + "the score of piece 0 is no number");
   EXPECT_EQ(text_of<IoError>(
                 [] { BytePairTokenizer::load_llama2c("/no/such/file"); }),
-            "BytePairTokenizer::load_llama2c: cannot read '/no/such/file'");
+            "BytePairTokenizer::load_llama2c: cannot read '/no/such/file': No "
+            "such file or directory");
+  EXPECT_EQ(text_of<IoError>([] { BytePairTokenizer::load_llama2c("/"); }),
+            "BytePairTokenizer::load_llama2c: cannot read '/': it is a folder");
 }
 
 TEST(BytePair, RefusesAVocabularyThatDoesNotFitTogether) {

@@ -60,7 +60,7 @@ TEST(Lines, NameAFileThatIsNotThereOrAFolder) {
       [&] { read_lines(folder / "none"); },
       ThrowsMessage<IoError>(HasSubstr("none': No such file or directory")));
   EXPECT_THAT([&] { read_lines(folder.path()); },
-              ThrowsMessage<IoError>(HasSubstr("Is a directory")));
+              ThrowsMessage<IoError>(HasSubstr("it is a folder")));
 }
 
 TEST(Pairs, RefuseFilesOfUnequalLength) {

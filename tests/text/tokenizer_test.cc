@@ -185,7 +185,38 @@ TEST_P(SentencePieces, RefuseTooManyPiecesForTooLittleText) {
         train_sentencepiece(std::vector<std::string>{},
                             {.model = GetParam(), .size = 50, .tags = {}});
       },
-      ThrowsMessage<InvalidArgument>(HasSubstr("SentencePiece refuses: ")));
+      ThrowsMessage<InvalidArgument>(HasSubstr(
+          "train_sentencepiece: there must be a line that is not blank; 0 "
+          "came")));
+  EXPECT_THAT(
+      [&] {
+        train_sentencepiece(
+            lines,
+            {.model = GetParam(), .size = 50, .coverage = 0.97, .tags = {}});
+      },
+      ThrowsMessage<InvalidArgument>(HasSubstr(
+          "train_sentencepiece: the coverage must be in [0.98, 1]; got "
+          "0.97")));
+}
+
+TEST_P(SentencePieces, AreLearntFromLinesOfAFewBytes) {
+  const std::vector<std::string> lines = {"a b", "b a", "a a b"};
+  const auto tokenizer = train_sentencepiece(
+      lines, {.model = GetParam(), .size = 10, .coverage = 1, .tags = {}});
+  EXPECT_EQ(tokenizer->decode(tokenizer->encode("b a b")), "b a b");
+}
+
+TEST_P(SentencePieces, ReplaceATokenizerOfWordsAndTheOtherWayRound) {
+  const TemporaryFolder folder;
+  const auto lines = some_text();
+  const auto words = make_word_tokenizer(lines, {.min_count = 1, .tags = {}});
+  const auto pieces = train_sentencepiece(
+      lines, {.model = GetParam(), .size = 60, .coverage = 1, .tags = {}});
+  pieces->save(folder.path());
+  words->save(folder.path());
+  EXPECT_EQ(load_tokenizer(folder.path())->size(), words->size());
+  pieces->save(folder.path());
+  EXPECT_EQ(load_tokenizer(folder.path())->size(), pieces->size());
 }
 
 TEST(SentencePiece, NamesAFileThatIsNoModel) {
@@ -195,6 +226,12 @@ TEST(SentencePiece, NamesAFileThatIsNoModel) {
   EXPECT_THAT([&] { load_tokenizer(folder.path()); },
               ThrowsMessage<ParseError>(
                   HasSubstr("tokenizer.model' is no model of SentencePiece")));
+  std::filesystem::remove(folder / "tokenizer.model");
+  std::filesystem::create_directory(folder / "tokenizer.model");
+  EXPECT_THAT([&] { load_tokenizer(folder.path()); },
+              ThrowsMessage<IoError>(
+                  AllOf(HasSubstr("load_tokenizer: cannot read '"),
+                        HasSubstr("tokenizer.model': it is a folder"))));
 }
 
 }  // namespace

@@ -31,7 +31,8 @@ class Tokenizer {
   virtual std::string piece(std::int32_t id) const = 0;
   virtual std::int32_t id_of(std::string_view piece) const = 0;
 
-  // A tokenizer is one file in a model's folder.
+  // A tokenizer is one file in a model's folder, which has no other: one of
+  // another kind is removed.
   virtual void save(const std::filesystem::path& folder) const = 0;
 };
 
@@ -57,7 +58,9 @@ enum class PieceModel { kUnigram, kBpe };
 struct SentencePieceOptions {
   PieceModel model = PieceModel::kUnigram;
   std::int64_t size = 8000;  // at most so many pieces
-  double coverage = 0.9998;  // of the characters; the others are kUnknown
+  // Share of the characters that have a piece, from 0.98 to 1; the others are
+  // kUnknown.
+  double coverage = 0.9998;
   std::vector<std::string> tags = {};
 };
 

@@ -2,13 +2,13 @@
 // regard attend: the operation on tensors from files.
 #include <fmt/format.h>
 
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <type_traits>
 #include <utility>
 
+#include "cli/checks.h"
 #include "cli/commands.h"
 #include "cli/mask_text.h"
 #include "cli/tensor_file.h"
@@ -87,7 +87,7 @@ class Attend {
       : inputs_(std::move(inputs)),
         flags_(flags),
         mask_(parse_mask(flags.masks)) {
-    if (!flags.bias.empty()) bias_ = load_tensor(flags.bias);
+    if (!flags.bias.empty()) bias_ = load_numbers(flags.bias, "--bias");
     const Tensor& query = inputs_.query;
     const Tensor& key = inputs_.key();
     for (const Tensor* other : {&key, &inputs_.value()}) {
@@ -244,10 +244,9 @@ Command add_attend(CLI::App& program) {
   app->footer(fmt::format("{}\n\n{}\n\n{}", kShapes, kMaskHelp, kExamples));
   add_input_flags(*app, *flags);
   add_operation_flags(*app, *flags);
-  const std::map<std::string, Score> scores = {{"dot", Score::kDot},
-                                               {"cosine", Score::kCosine}};
   app->add_option("--score", flags->score, "dot or cosine")
-      ->transform(CLI::CheckedTransformer(scores).description(""))
+      ->transform(
+          one_of<Score>({{"dot", Score::kDot}, {"cosine", Score::kCosine}}))
       ->type_name("KIND")
       ->group("Attention");
   app->add_option("--dtype", flags->dtype,

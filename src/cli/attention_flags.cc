@@ -5,9 +5,9 @@
 
 #include <filesystem>
 #include <iterator>
-#include <map>
 #include <utility>
 
+#include "cli/checks.h"
 #include "cli/number_list.h"
 #include "cli/tensor_file.h"
 #include "cli/text.h"
@@ -22,14 +22,11 @@ constexpr int kMostThreads = 1024;
 constexpr std::int64_t kMostHeads = std::int64_t{1} << 20;
 
 void add_color_flag(CLI::App& app, ColorWhen& color) {
-  const std::map<std::string, ColorWhen> names = {
-      {"auto", ColorWhen::kAuto},
-      {"always", ColorWhen::kAlways},
-      {"never", ColorWhen::kNever}};
-  // The transformer's own description would list the enumerators' numbers.
   app.add_option("--color", color,
                  "auto (on a terminal, if NO_COLOR is not set), always, never")
-      ->transform(CLI::CheckedTransformer(names).description(""))
+      ->transform(one_of<ColorWhen>({{"auto", ColorWhen::kAuto},
+                                     {"always", ColorWhen::kAlways},
+                                     {"never", ColorWhen::kNever}}))
       ->type_name("WHEN")
       ->group("Results");
 }
@@ -80,7 +77,8 @@ void add_operation_flags(CLI::App& app, AttentionFlags& flags) {
       ->type_name("S")
       ->group(group);
   app.add_option("--softcap", flags.softcap,
-                 "Scores become C * tanh(score / C), before the bias is added")
+                 "Scores become C * tanh(score / C), before the bias is added; "
+                 "0: they stay")
       ->type_name("C")
       ->group(group);
   app.add_option("--dropout", flags.dropout,
@@ -89,14 +87,14 @@ void add_operation_flags(CLI::App& app, AttentionFlags& flags) {
       ->group(group);
   app.add_option("--seed", flags.seed, "Of everything random; 0 if not given")
       ->type_name("S")
+      ->check(seed_number())
       ->group(group);
-  const std::map<std::string, Compute> arithmetic{
-      {"float32", Compute::kFloat32}, {"bfloat16", Compute::kBFloat16}};
   app.add_option("--compute", flags.compute,
                  "float32, or bfloat16: products of numbers rounded to bf16, "
                  "faster where the processor has them")
       ->type_name("TYPE")
-      ->transform(CLI::CheckedTransformer(arithmetic).description(""))
+      ->transform(one_of<Compute>(
+          {{"float32", Compute::kFloat32}, {"bfloat16", Compute::kBFloat16}}))
       ->group(group);
   add_threads_flag(app, flags.threads)->group(group);
 }
@@ -156,14 +154,25 @@ Inputs load_inputs(const AttentionFlags& flags) {
   if (!flags.input.empty()) {
     if (others)
       throw UsageError("--input goes without --query, --key, --value");
-    return {load_tensor(flags.input), {}, {}};
+    return {load_numbers(flags.input, "--input"), {}, {}};
   }
   if (flags.query.empty() || flags.key.empty()) {
     throw UsageError("give --input, or --query and --key (and --value)");
   }
-  Inputs inputs{load_tensor(flags.query), load_tensor(flags.key), {}};
-  if (!flags.value.empty()) inputs.own_value = load_tensor(flags.value);
+  Inputs inputs{load_numbers(flags.query, "--query"),
+                load_numbers(flags.key, "--key"),
+                {}};
+  if (!flags.value.empty()) {
+    inputs.own_value = load_numbers(flags.value, "--value");
+  }
   return inputs;
+}
+
+Tensor load_numbers(const std::string& place, const char* flag) {
+  Tensor tensor = load_tensor(place);
+  require(tensor.dtype() != DType::kBool, flag, "it must hold numbers; '",
+          place, "' is bool, which is for --mask keep= and drop=");
+  return tensor;
 }
 
 bool wants_picture(const AttentionFlags& flags) {

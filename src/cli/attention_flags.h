@@ -67,6 +67,9 @@ bool has_inputs(const AttentionFlags& flags);
 // Throws UsageError if the files that are named do not go together.
 Inputs load_inputs(const AttentionFlags& flags);
 
+// The tensor of `flag`. Throws InvalidArgument where it is of bool.
+Tensor load_numbers(const std::string& place, const char* flag);
+
 // A heat map goes to the screen if it is asked for, or if nothing else is.
 bool wants_picture(const AttentionFlags& flags);
 

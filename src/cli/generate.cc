@@ -4,21 +4,25 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <cstdint>
 #include <cstdio>
 #include <filesystem>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "cli/checks.h"
 #include "cli/commands.h"
 #include "cli/screen.h"
+#include "cli/usage_error.h"
 #include "regard/tasks/generate.h"
 #include "regard/tasks/language_model.h"
 
 namespace regard::cli {
 namespace {
+
+constexpr std::int64_t kMost = 1000000000;
 
 struct GenerateFlags {
   std::string model;
@@ -92,6 +96,12 @@ double seconds_between(std::chrono::steady_clock::time_point begin,
 }
 
 void run_generate(const GenerateFlags& flags) {
+  const auto& sampling = flags.options.sampling;
+  if (sampling.temperature == 0 && (sampling.top_k > 0 || sampling.top_p < 1)) {
+    throw UsageError(
+        "--top-k and --top-p choose what a --temperature above 0 draws from; "
+        "without it the likeliest token is taken");
+  }
   const tasks::LoadedModel loaded = tasks::load_language_model(
       flags.model, flags.tokenizer.empty()
                        ? std::nullopt
@@ -143,13 +153,13 @@ void add_sampling_flags(CLI::App& app, tasks::GenerateOptions& options) {
                  "Divides the scores: above 1 wilder, below 1 tamer; 0 always "
                  "takes the likeliest token")
       ->type_name("T")
-      ->check(CLI::Range(0.0, 1e6).description(""))
+      ->check(real_between(0, 1e6).description(""))
       ->capture_default_str()
       ->group(kGroup);
   app.add_option("--top-k", options.sampling.top_k,
                  "Draw from the K likeliest tokens only; 0: from all")
       ->type_name("K")
-      ->check(CLI::NonNegativeNumber.description(""))
+      ->check(CLI::Range(std::int64_t{0}, kMost).description(""))
       ->capture_default_str()
       ->group(kGroup);
   app.add_option("--top-p", options.sampling.top_p,
@@ -168,6 +178,7 @@ void add_sampling_flags(CLI::App& app, tasks::GenerateOptions& options) {
   app.add_option("--seed", options.sampling.seed,
                  "The same seed draws the same text")
       ->type_name("N")
+      ->check(seed_number())
       ->capture_default_str()
       ->group(kGroup);
 }
@@ -194,14 +205,13 @@ Command add_generate(CLI::App& program) {
   app->add_option("--max-tokens", flags->options.max_tokens,
                   "Write at most N tokens after each prompt")
       ->type_name("N")
-      ->check(CLI::NonNegativeNumber.description(""))
+      ->check(CLI::Range(std::int64_t{0}, kMost).description(""))
       ->capture_default_str();
   add_sampling_flags(*app, flags->options);
-  const std::map<std::string, KVCacheKind> caches = {
-      {"contiguous", KVCacheKind::kContiguous}, {"paged", KVCacheKind::kPaged}};
   app->add_option("--cache", flags->options.cache,
                   "Where keys and values are kept: contiguous or paged")
-      ->transform(CLI::CheckedTransformer(caches).description(""))
+      ->transform(one_of<KVCacheKind>({{"contiguous", KVCacheKind::kContiguous},
+                                       {"paged", KVCacheKind::kPaged}}))
       ->type_name("KIND")
       ->group("Machine");
   add_threads_flag(*app, flags->options.threads.count)->group("Machine");

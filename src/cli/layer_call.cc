@@ -57,7 +57,7 @@ void call_layer(const nn::MultiHeadAttention& layer, const Inputs& inputs,
   nn::MultiHeadAttentionOptions options;
   options.mask = mask.mask;
   if (!flags.bias.empty()) {
-    bias = converted(load_tensor(flags.bias), DType::kFloat32);
+    bias = converted(load_numbers(flags.bias, "--bias"), DType::kFloat32);
     options.bias = {bias.values<float>().data(),
                     broadcast_shape(bias, "--bias")};
   }

@@ -20,7 +20,8 @@ const char* const kMaskHelp =
   causal           keys up to the query; the last query sees the last key
   causal=top-left  the same, but the first query sees the first key only
   causal=N         the same, but the first query stands at key N
-  window=L:R       L keys before the query and R after it; window=N is N:N
+  window=L:R       L keys before the query and R after it, -1: any number of
+                   them; window=N is N:N
   prefix=N         causal, but the first N keys are there for all
   lengths=N:N:...  how many keys there are, one number a batch entry
   documents=A:B:.. one number a position; a query sees its own document

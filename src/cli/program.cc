@@ -59,6 +59,23 @@ std::string help_command(const CLI::App& program) {
   return text + " --help";
 }
 
+// An empty value is a variable of a script that was never set. It must not mean
+// "not given": then --model "" would translate with another model, and --host
+// "" would listen to all the world. A prompt alone may be empty.
+void refuse_empty_values(const CLI::App& app) {
+  for (const CLI::Option* option : app.get_options()) {
+    if (option->get_positional() || option->get_name() == "--prompt") continue;
+    for (const std::string& value : option->results()) {
+      if (value.empty()) {
+        throw UsageError(option->get_name() + ": the value is empty");
+      }
+    }
+  }
+  for (const CLI::App* command : app.get_subcommands()) {
+    refuse_empty_values(*command);
+  }
+}
+
 int parse_and_run(CLI::App& program, const std::vector<Command>& commands,
                   int argc, const char* const* argv) {
   try {
@@ -72,6 +89,7 @@ int parse_and_run(CLI::App& program, const std::vector<Command>& commands,
     print(text.str());
     return 0;
   }
+  refuse_empty_values(program);
   for (const Command& command : commands) {
     if (command.app->parsed()) {
       command.run();

@@ -1,12 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 // regard train: the options of everything that can be trained.
+#include <limits>
 #include <memory>
 
+#include "cli/checks.h"
 #include "cli/commands.h"
 #include "cli/train_translate.h"
 
 namespace regard::cli {
 namespace {
+
+constexpr const char* kTrainFooter =
+    R"(Example:
+  regard train translate --src train.en --tgt train.de --out en-de
+      `regard train translate --help` tells the rest)";
 
 constexpr const char* kFooter =
     R"(Line n of one file is the translation of line n of the other, in UTF-8. Pairs
@@ -47,13 +54,14 @@ void add_data(CLI::App& app, TrainTranslateFlags& f) {
   app.add_option("--valid-share", f.valid_share,
                  "Share to hold out where no files are given")
       ->capture_default_str()
-      ->check(CLI::Range(0.0, 0.9))
+      ->check(real_between(0, 0.9))
       ->group(group);
   app.add_option("--out", f.out, "Folder of the model")
       ->type_name("FOLDER")
       ->required()
       ->group(group);
-  app.add_flag("--resume", f.resume, "Go on with the training in the folder")
+  app.add_flag("--resume", f.resume,
+               "Go on with the training in the folder, if there is one")
       ->group(group);
 }
 
@@ -71,7 +79,7 @@ void add_text(CLI::App& app, TrainTranslateFlags& f) {
       ->group(group);
   app.add_option("--coverage", f.coverage,
                  "Share of the characters that have a piece")
-      ->check(CLI::Range(0.5, 1.0))
+      ->check(real_between(0.98, 1))
       ->capture_default_str()
       ->group(group);
   app.add_option("--max-length", f.max_length,
@@ -101,7 +109,7 @@ void add_model(CLI::App& app, TrainTranslateFlags& f) {
   };
   const auto share = [&](const char* name, double& value, const char* what) {
     app.add_option(name, value, what)
-        ->check(CLI::Range(0.0, 0.95))
+        ->check(real_between(0, 0.95))
         ->capture_default_str()
         ->group(group);
   };
@@ -135,7 +143,7 @@ void add_learning(CLI::App& app, TrainTranslateFlags& f) {
   };
   const auto real = [&](const char* name, double& value, const char* what) {
     app.add_option(name, value, what)
-        ->check(CLI::NonNegativeNumber)
+        ->check(real_between(0, std::numeric_limits<double>::infinity()))
         ->capture_default_str()
         ->group(group);
   };
@@ -163,6 +171,7 @@ void add_learning(CLI::App& app, TrainTranslateFlags& f) {
   real("--checkpoint-every", f.checkpoint_every,
        "Seconds between checkpoints; 0: at each update");
   app.add_option("--seed", f.seed, "Of all that is random")
+      ->check(seed_number())
       ->capture_default_str()
       ->group(group);
   app.add_option("--threads", f.threads, "0: one for each core")
@@ -178,6 +187,7 @@ void add_learning(CLI::App& app, TrainTranslateFlags& f) {
 Command add_train(CLI::App& program) {
   CLI::App* app = program.add_subcommand("train", "Train a model from files");
   app->require_subcommand(1);
+  app->footer(kTrainFooter);
   const auto flags = std::make_shared<TrainTranslateFlags>();
   CLI::App* translate = app->add_subcommand(
       "translate", "A translator, from sentences and their translations");

@@ -23,6 +23,7 @@
 #include "regard/text/tokenizer.h"
 #include "regard/train/log.h"
 #include "regard/train/training.h"
+#include "train/checkpoint.h"
 
 namespace regard::cli {
 namespace fs = std::filesystem;
@@ -70,7 +71,8 @@ Data load_data(const TrainTranslateFlags& f) {
     data.held_out = std::move(split.second);
   }
   require(!data.training.sources.empty(), "train translate",
-          "there are no pairs to learn from");
+          "there are no pairs to learn from in '",
+          f.tsv.empty() ? f.src : f.tsv, "'");
   return data;
 }
 
@@ -218,6 +220,7 @@ void write_card(const TrainTranslateFlags& f,
   const fs::path path = fs::path(f.out) / "README.md";
   if (fs::exists(path)) return;
   const nn::TransformerConfig& m = config.model;
+  const double loss = best_loss(history);
   std::string text = fmt::format(
       "# Translator: {} to {}{}\n\nTrained with `regard train translate`.\n\n",
       f.src_lang, f.tgt_lang, f.both_directions ? ", and back" : "");
@@ -229,13 +232,15 @@ void write_card(const TrainTranslateFlags& f,
       "- Training: {} updates of {} x {} tokens, learning rate {} ({}, "
       "{} warm-up), dropout {}, smoothing {}, seed {}; the mean of {} "
       "milestones\n"
-      "- Lowest held-out loss: {:.4f} a piece\n\n",
+      "{}\n",
       f.tsv.empty() ? name_of(f.src) + ", " + name_of(f.tgt) : name_of(f.tsv),
       examples, m.source_vocab, f.pieces, m.encoder_layers, m.decoder_layers,
       m.model_dim, m.heads, m.feed_forward_dim, parameter_count(result.weights),
       result.updates, f.accumulate, f.batch_tokens, f.rate, f.schedule,
       f.warmup, f.dropout, f.smoothing, f.seed, result.averaged,
-      best_loss(history));
+      std::isnan(loss)
+          ? ""
+          : fmt::format("- Lowest held-out loss: {:.4f} a piece\n", loss));
   text +=
       "    regard translate --model FOLDER \"a sentence\"\n\n"
       "It knows nothing but its data, and is sure of itself even where it "
@@ -260,17 +265,6 @@ void show_end(const train::RunHistory& history) {
   print(draw_curve(training, held_out, standard_output(ColorWhen::kNever)));
 }
 
-// A resumed run reads the tokenizer that its start has written.
-std::unique_ptr<text::Tokenizer> tokenizer_for(const TrainTranslateFlags& f,
-                                               const text::Pairs& pairs) {
-  const bool has_one = fs::exists(fs::path(f.out) / "tokenizer.model") ||
-                       fs::exists(fs::path(f.out) / "vocabulary.txt");
-  if (f.resume && has_one) return text::load_tokenizer(f.out);
-  std::unique_ptr<text::Tokenizer> tokenizer = make_tokenizer(f, pairs);
-  tokenizer->save(f.out);
-  return tokenizer;
-}
-
 }  // namespace
 
 void run_train_translate(const TrainTranslateFlags& f) {
@@ -287,7 +281,11 @@ void run_train_translate(const TrainTranslateFlags& f) {
     throw_io_error("train translate", "cannot make the folder '", f.out,
                    "': ", error.message());
   }
-  const auto tokenizer = tokenizer_for(f, pairs.training);
+  // A run that goes on reads the tokenizer that its start has written. One that
+  // came to no checkpoint may have had other settings.
+  const bool goes_on = f.resume && fs::exists(train::checkpoint_path(work));
+  const auto tokenizer = goes_on ? text::load_tokenizer(folder)
+                                 : make_tokenizer(f, pairs.training);
   const tasks::TranslatorConfig config = config_of(f, tokenizer->size());
   const TranslationData training = tasks::encode_pairs(
       pairs.training, *tokenizer, config.languages, f.max_length);
@@ -307,6 +305,7 @@ void run_train_translate(const TrainTranslateFlags& f) {
       fmt::format("data {:016x} {:016x}, model {}", hash_of(training),
                   hash_of(held_out), tasks::config_to_json(config));
   tasks::TranslationLesson lesson(model, training, held_out);
+  if (!goes_on) tokenizer->save(folder);
   TrainingScreen screen(f.updates);
   const StopOnSignal signals;
   const train::TrainingResult result = train::train(

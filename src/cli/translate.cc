@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <iostream>
+#include <limits>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -16,6 +17,7 @@
 
 #include "cli/alignment.h"
 #include "cli/bundled.h"
+#include "cli/checks.h"
 #include "cli/commands.h"
 #include "cli/heat_map.h"
 #include "cli/number_list.h"
@@ -67,8 +69,8 @@ Examples:
   regard translate --model en-de --input test.en --nbest 5)";
 
 // The heads of one layer.
-void draw(const tasks::TranslationTrace& trace, const TranslateFlags& flags,
-          const Screen& screen) {
+std::string drawn(const tasks::TranslationTrace& trace,
+                  const TranslateFlags& flags, const Screen& screen) {
   const bool encoder = flags.attention == "encoder";
   const bool decoder = flags.attention == "decoder";
   const Tensor& weights = encoder   ? trace.weights.encoder
@@ -96,9 +98,9 @@ void draw(const tasks::TranslationTrace& trace, const TranslateFlags& flags,
       map.add_row(head, row, all.at(layer, head, row));
     }
   }
-  print(fmt::format("{}, layer {} of {}\n", flags.attention, layer,
-                    all.extent(0)) +
-        map.draw());
+  return fmt::format("{}, layer {} of {}\n", flags.attention, layer,
+                     all.extent(0)) +
+         map.draw();
 }
 
 class Output {
@@ -125,8 +127,9 @@ class Output {
   }
 
   void write(const tasks::TranslationTrace& trace) const {
-    print(trace.text + "\n");
-    draw(trace, flags_, screen_);
+    // Drawn first: a --layer that is not there leaves nothing half said.
+    const std::string picture = drawn(trace, flags_, screen_);
+    print(trace.text + "\n" + picture);
     std::fflush(stdout);
   }
   void write_blank() const { print("\n"); }
@@ -306,7 +309,7 @@ Command add_translate(CLI::App& program) {
   app->add_option("--length-penalty", flags->length_penalty,
                   "Scores are divided by length^penalty: above 1 for longer "
                   "translations")
-      ->check(CLI::NonNegativeNumber)
+      ->check(real_between(0, std::numeric_limits<double>::infinity()))
       ->capture_default_str();
   app->add_option("--max-length", flags->max_length,
                   "Most pieces of a translation; 0: 2 * source + 20")

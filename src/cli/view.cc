@@ -8,8 +8,6 @@
 #include <cstdint>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <memory>
 #include <optional>
 #include <string>
@@ -22,6 +20,7 @@
 #include "cli/screen.h"
 #include "cli/text.h"
 #include "cli/usage_error.h"
+#include "io/read_file.h"
 #include "regard/core/error.h"
 #include "regard/tasks/translator.h"
 #include "regard/view/given.h"
@@ -76,15 +75,6 @@ Examples:
   regard view --model en-de "A man rides a bicycle." --export bicycle.html
   regard view --weights bert.safetensors --tokens tokens.json
   regard view --weights w.safetensors --tokens t.json --layers 0-3 --export w.html)";
-
-std::string text_of(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  std::string text{std::istreambuf_iterator<char>(in), {}};
-  if (!in.is_open() || in.bad()) {
-    throw_io_error("view", "cannot read '", path, "'");
-  }
-  return text;
-}
 
 // The last part of a path that has a name.
 std::string name_of(const std::string& path) {
@@ -209,7 +199,7 @@ void run_view(ViewFlags flags) {
   std::optional<view::Trace> trace;
   if (flags.model.empty()) {
     view::Tokens tokens =
-        view::parse_tokens(text_of(flags.tokens), flags.tokens);
+        view::parse_tokens(io::read_file(flags.tokens, "view"), flags.tokens);
     trace =
         view::trace_given(std::move(tokens), view::open_weights(flags.weights));
     trace->model = name_of(flags.weights);

@@ -375,6 +375,9 @@ Server::Server(const tasks::Translator* translator, std::optional<Trace> trace,
     : parts_(std::make_unique<Parts>(translator, std::move(trace),
                                      std::move(options))) {
   const std::string& host = parts_->options.host;
+  require(!host.empty(), "view::Server",
+          "host must be an address or a name; an empty one would be every "
+          "address of this machine");
   const int wanted = parts_->options.port;
   require(wanted >= 0 && wanted <= 65535, "view::Server",
           "a port must lie in 0 .. 65535; got ", wanted);

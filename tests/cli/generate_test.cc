@@ -139,11 +139,25 @@ TEST(GenerateUsage, IsExplainedWhereItIsWrong) {
        {Arguments{"--temperature", "-1"}, Arguments{"--top-p", "0"},
         Arguments{"--top-p", "1.5"}, Arguments{"--top-k", "-1"},
         Arguments{"--max-tokens", "-3"}, Arguments{"--cache", "ring"},
-        Arguments{"--threads", "0"}, Arguments{"--seed", "x"}}) {
+        Arguments{"--threads", "0"}, Arguments{"--seed", "x"},
+        Arguments{"--seed", "-1"}, Arguments{"--temperature", "nan"},
+        Arguments{"--max-tokens", "99999999999999999999"},
+        Arguments{"--top-k", "3"}, Arguments{"--top-p", "0.5"}}) {
     Arguments arguments = {"--model", "m"};
     arguments.insert(arguments.end(), wrong.begin(), wrong.end());
     EXPECT_THAT(refused(arguments), HasSubstr(wrong[0]));
   }
+}
+
+TEST(GenerateUsage, BoundsAreTold) {
+  const Ended ended =
+      run_regard({"generate", "--model", "m", "--temperature", "nan"});
+  EXPECT_EQ(ended.err,
+            "regard: --temperature: must be a number from 0 to 1000000; got "
+            "'nan' (see regard generate --help)\n");
+  EXPECT_THAT(run_regard({"generate", "--model", "m", "--top-k", "3"}).err,
+              HasSubstr("--top-k and --top-p choose what a --temperature above "
+                        "0 draws from"));
 }
 
 TEST(GenerateUsage, HelpTeachesByExample) {

@@ -234,6 +234,50 @@ TEST(Usage, IsRefusedWithCodeTwo) {
                  "--len is required (see regard explain --help)");
 }
 
+TEST(Usage, OneOfAFewNamesIsNotTakenByNumber) {
+  const std::string see = " (see regard attend --help)";
+  expect_refusal(
+      {"attend", "--compute", "int8"}, 2,
+      "--compute: must be one of float32, bfloat16; got 'int8'" + see);
+  expect_refusal({"attend", "--score", "1"}, 2,
+                 "--score: must be one of dot, cosine; got '1'" + see);
+  expect_refusal({"attend", "--color", "sometimes"}, 2,
+                 "--color: must be one of auto, always, never; got "
+                 "'sometimes'" +
+                     see);
+}
+
+TEST(Usage, ASeedIsNeverAnotherNumberThanWasWritten) {
+  for (const char* seed : {"-1", "18446744073709551616", "1.5", "0x10", "1 "}) {
+    expect_refusal({"attend", "--seed", seed}, 2,
+                   "--seed: must be a whole number from 0 to "
+                   "18446744073709551615; got '" +
+                       std::string(seed) + "' (see regard attend --help)");
+  }
+  EXPECT_EQ(run_regard({"attend", "--seed", "18446744073709551615"}).code, 0);
+}
+
+TEST(Usage, AnEmptyValueIsNotTakenForOneThatWasNotGiven) {
+  for (const std::vector<std::string>& arguments :
+       {std::vector<std::string>{"translate", "--model", "", "tea"},
+        {"translate", "--input", ""},
+        {"view", "--host", "", "--no-open", "--port", "0"},
+        {"view", "--export", "", "tea"},
+        {"attend", "--text", ""},
+        {"attend", "--head", ""}}) {
+    expect_refusal(arguments, 2,
+                   arguments[1] + ": the value is empty (see regard " +
+                       arguments[0] + " --help)");
+  }
+}
+
+TEST(Usage, TrainHelpsWithWhatItCan) {
+  const Ended ended = run_regard({"train", "--help"});
+  EXPECT_EQ(ended.code, 0);
+  EXPECT_THAT(ended.out, HasSubstr("regard train translate --src"));
+  EXPECT_THAT(ended.out, Not(HasSubstr("Without a command")));
+}
+
 class Inputs : public ::testing::Test {
  protected:
   std::string save(const std::string& name, const Tensor& tensor) {
@@ -243,6 +287,17 @@ class Inputs : public ::testing::Test {
   }
   TemporaryFolder folder_;
 };
+
+TEST_F(Inputs, OfBoolAreNamedAndShownTheirPlace) {
+  const std::string x = save("x.npy", Tensor({4, 6}));
+  const std::string b = save("b.npy", Tensor(DType::kBool, {4, 4}));
+  const std::string rule = "it must hold numbers; '" + b +
+                           "' is bool, which is for --mask keep= and drop=";
+  expect_refusal({"attend", "-x", x, "--bias", b}, 1, "--bias: " + rule);
+  expect_refusal({"attend", "-x", b, "--dtype", "float32"}, 1,
+                 "--input: " + rule);
+  expect_refusal({"attend", "-q", x, "-k", b}, 1, "--key: " + rule);
+}
 
 TEST_F(Inputs, ThatDoNotFitAreRefusedWithCodeOne) {
   const std::string x = save("x.npy", Tensor({4, 6}));
@@ -273,9 +328,6 @@ TEST_F(Inputs, ThatDoNotFitAreRefusedWithCodeOne) {
   expect_refusal(
       {"attend", "-x", x, "--bias", save("b.npy", Tensor({1, 1, 1, 1, 1}))}, 1,
       "--bias: at most four dimensions; it is [1, 1, 1, 1, 1]");
-  expect_refusal({"attend", "-x", save("t.npy", Tensor(DType::kBool, {2, 2})),
-                  "--dtype", "float32"},
-                 1, "a tensor of bool has no numbers to convert");
 }
 
 TEST_F(Inputs, ThatTheLibraryRefusesComeInItsWords) {

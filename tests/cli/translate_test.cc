@@ -221,6 +221,65 @@ TEST_F(TranslateCommand, RefusesCommandLinesThatMakeNoSense) {
           "--nbest 6 needs a --beam as wide, not 5");
   refusal({"translate", "--model", "m", "--input", "f", "a"},
           "give sentences or --input, not both");
+  for (const char* number : {"nan", "inf", "-1", "x"}) {
+    const std::string got = "must be a finite number, 0 or more; got '" +
+                            std::string(number) + "' (see regard tra";
+    refusal({"translate", "--length-penalty", number, "a"},
+            ("--length-penalty: " + got).c_str());
+    refusal(training("2", {"--lr", number}), ("--lr: " + got).c_str());
+  }
+  refusal(training("2", {"--dropout", "nan"}),
+          "--dropout: must be a number from 0 to 0.95; got 'nan'");
+  refusal(training("2", {"--coverage", "0.9"}),
+          "--coverage: must be a number from 0.98 to 1; got '0.9'");
+  refusal(training("2", {"--seed", "-1"}), "--seed: must be a whole number");
+  EXPECT_FALSE(fs::exists(folder_ / "model"));
+}
+
+TEST_F(TranslateCommand, AFailedStartLeavesNothingThatALaterOneCouldUse) {
+  const auto start = [&](const char* pieces, const Arguments& more) {
+    Arguments arguments = training("2", more);
+    *std::find(arguments.begin(), arguments.end(), "words") = pieces;
+    return run_regard(arguments);
+  };
+  const fs::path model = folder_ / "model";
+  EXPECT_EQ(start("words", {"--dim", "3"}).code, 2);  // --dim is given twice
+  EXPECT_THAT(start("words", {"--max-length", "1"}).err,
+              HasSubstr("no pair is left to learn from"));
+  EXPECT_FALSE(fs::exists(model / "vocabulary.txt"));
+  // What stands there without a checkpoint has other settings.
+  write_text(model / "vocabulary.txt", "of another run\n");
+  const Ended ended = start("words", {"--resume"});
+  ASSERT_EQ(ended.code, 0) << ended.err;
+  EXPECT_EQ(run_regard({"translate", "--model", model, "sun"}).code, 0);
+}
+
+TEST_F(TranslateCommand, NamesAFolderThatIsNoModel) {
+  const Ended ended =
+      run_regard({"translate", "--model", folder_ / "none", "a"});
+  EXPECT_EQ(ended.code, 1);
+  EXPECT_EQ(ended.err, "regard: Translator::load: cannot read '" +
+                           (folder_ / "none/config.json").string() +
+                           "': No such file or directory\n");
+  fs::create_directories(folder_ / "odd/config.json");
+  EXPECT_THAT(run_regard({"translate", "--model", folder_ / "odd", "a"}).err,
+              HasSubstr("odd/config.json': it is a folder"));
+}
+
+TEST_F(TranslateCommand, ALayerThatIsNotThereLeavesNothingHalfSaid) {
+  ASSERT_EQ(run_regard(training("2")).code, 0);
+  const Ended ended = run_regard({"translate", "--model", folder_ / "model",
+                                  "--show", "--layer", "9", "sun"});
+  EXPECT_EQ(ended.code, 1);
+  EXPECT_EQ(ended.out, "");
+  EXPECT_EQ(ended.err, "regard: --layer: there are layers 0 .. 0; got 9\n");
+}
+
+TEST_F(TranslateCommand, TheCardOfATrainingWithoutHeldOutPairsTellsNoLoss) {
+  ASSERT_EQ(run_regard(training("2", {"--valid-share", "0"})).code, 0);
+  EXPECT_THAT(read_text(folder_ / "model/README.md"),
+              AllOf(HasSubstr("- Training: 2 updates"),
+                    ::testing::Not(HasSubstr("held-out"))));
 }
 
 TEST_F(TranslateCommand, ScoresAFileAgainstItself) {

@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "regard/attention/weights.h"
-#include "regard/core/error.h"
-#include "regard/kernels/targets.h"
+#include "support/every_path.h"
 #include "support/random_case.h"
+#include "support/refusal.h"
 #include "support/run_attention.h"
 #include "support/weights_case.h"
 
@@ -82,12 +82,6 @@ struct Call {
   CallOptions<Real> options;
 };
 
-template <typename T>
-std::string bytes_of(const std::vector<T>& values) {
-  return {reinterpret_cast<const char*>(values.data()),
-          values.size() * sizeof(T)};
-}
-
 template <typename Real>
 void expect_same_weights(const std::vector<Real>& got,
                          const std::vector<Real>& wanted, const char* what) {
@@ -109,34 +103,30 @@ void expect_what_they_give_apart(const AttentionCase& unrounded,
   Call<T> once(c, heads), apart(c, heads);
   once.run();
   apart.run_apart();
-  EXPECT_EQ(bytes_of(once.out.elements()), bytes_of(apart.out.elements()));
+  EXPECT_TRUE(test::same_bits(once.out.elements(), apart.out.elements()));
   EXPECT_TRUE(once.out.gaps_are_untouched(c.out_shape(), Layout::kWithGaps));
-  EXPECT_EQ(bytes_of(once.lse), bytes_of(apart.lse));
+  EXPECT_TRUE(test::same_bits(once.lse, apart.lse));
   expect_same_weights(once.parts.weights, apart.parts.weights, "weights");
   expect_same_weights(once.parts.received, apart.parts.received, "received");
   expect_same_weights(once.parts.entropy, apart.parts.entropy, "entropy");
 }
 
 template <typename T>
-class WithWeights : public testing::Test {
- protected:
-  void TearDown() override { set_simd_target(""); }
-};
+class WithWeights : public testing::Test {};
 using Types = testing::Types<float, BFloat16, Float16, double>;
 TYPED_TEST_SUITE(WithWeights, Types);
 
 TYPED_TEST(WithWeights, AreWhatForwardAndWeightsGiveApart) {
-  for (const std::string& target : simd_targets()) {
-    set_simd_target(target);
+  test::on_every_simd_target([&](const std::string&) {
     Rng rng(7);
     for (int i = 0; i < 60; ++i) {
       const AttentionCase c = test::random_case(rng);
-      SCOPED_TRACE(target + ", case " + std::to_string(i));
+      SCOPED_TRACE("case " + std::to_string(i));
       expect_what_they_give_apart<TypeParam>(
           c, i % 2 == 0 ? OverHeads::kEach : OverHeads::kMean);
       if (this->HasFailure()) return;
     }
-  }
+  });
 }
 
 // Every block of keys has a maximum of its own, far above the one before.
@@ -181,9 +171,9 @@ TYPED_TEST(WithWeights, DoNotDependOnThreads) {
     Call<TypeParam> one(c, heads, 1), many(c, heads, 3);
     one.run();
     many.run();
-    EXPECT_EQ(bytes_of(one.out.elements()), bytes_of(many.out.elements()));
-    EXPECT_EQ(bytes_of(one.parts.weights), bytes_of(many.parts.weights));
-    EXPECT_EQ(bytes_of(one.parts.received), bytes_of(many.parts.received));
+    EXPECT_TRUE(test::same_bits(one.out.elements(), many.out.elements()));
+    EXPECT_TRUE(test::same_bits(one.parts.weights, many.parts.weights));
+    EXPECT_TRUE(test::same_bits(one.parts.received, many.parts.received));
   }
 }
 
@@ -194,8 +184,8 @@ TYPED_TEST(WithWeights, GiveOutAloneWhereNothingIsAskedFor) {
   nothing.request = {};
   nothing.run();
   apart.run_apart();
-  EXPECT_EQ(bytes_of(nothing.out.elements()), bytes_of(apart.out.elements()));
-  EXPECT_EQ(bytes_of(nothing.lse), bytes_of(apart.lse));
+  EXPECT_TRUE(test::same_bits(nothing.out.elements(), apart.out.elements()));
+  EXPECT_TRUE(test::same_bits(nothing.lse, apart.lse));
 }
 
 TEST(AttentionWithWeights, AreAsExactAsTheDefinition) {
@@ -224,8 +214,8 @@ TEST(AttentionWithWeights, InBf16HaveTheOutOfBf16AndTheWeightsOfFloat) {
   once.run();
   apart.run_apart();
   in_float.run();
-  EXPECT_EQ(bytes_of(once.out.elements()), bytes_of(apart.out.elements()));
-  EXPECT_NE(bytes_of(once.out.elements()), bytes_of(in_float.out.elements()));
+  EXPECT_TRUE(test::same_bits(once.out.elements(), apart.out.elements()));
+  EXPECT_FALSE(test::same_bits(once.out.elements(), in_float.out.elements()));
   expect_same_weights(once.parts.weights, in_float.parts.weights, "weights");
 }
 
@@ -235,14 +225,10 @@ std::string refusal(const Change& change) {
   Call<float> call(c, OverHeads::kEach);
   const auto untouched = call.parts.weights;
   change(call);
-  try {
-    call.run();
-  } catch (const InvalidArgument& error) {
-    EXPECT_EQ(call.parts.weights, untouched);
-    EXPECT_TRUE(std::isnan(call.out.elements()[0]));
-    return error.what();
-  }
-  return "nothing was thrown";
+  const std::string text = test::refusal([&] { call.run(); });
+  EXPECT_EQ(call.parts.weights, untouched);
+  EXPECT_TRUE(std::isnan(call.out.elements()[0]));
+  return text;
 }
 
 TEST(AttentionWithWeights, RefuseChosenRows) {

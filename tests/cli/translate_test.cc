@@ -200,6 +200,11 @@ TEST_F(TranslateCommand, NamesFilesThatDoNotFit) {
   write_text(folder_ / "b", "\xFF\n");
   EXPECT_THAT(run_regard(training("2")).err,
               HasSubstr("must be UTF-8; line 1"));
+  write_text(folder_ / "a", "");
+  write_text(folder_ / "b", "");
+  EXPECT_EQ(run_regard(training("2")).err,
+            "regard: train translate: there are no pairs to learn from in '" +
+                (folder_ / "a").string() + "'\n");
   EXPECT_FALSE(fs::exists(folder_ / "model"));
 }
 

@@ -558,6 +558,12 @@ TEST_F(ViewServer, RefusesAPortThatIsTaken) {
   EXPECT_THAT([&] { Server(small_.translator.get(), {}, options); },
               ThrowsMessage<InvalidArgument>(
                   HasSubstr("a port must lie in 0 .. 65535; got 70000")));
+  options = {};
+  options.host = "";
+  EXPECT_THAT([&] { Server(small_.translator.get(), {}, options); },
+              ThrowsMessage<InvalidArgument>(
+                  HasSubstr("view::Server: host must be an address or a name; "
+                            "an empty one would be every address")));
 }
 
 }  // namespace

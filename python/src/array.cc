@@ -142,17 +142,55 @@ std::string dtype_text(nb::handle object) {
   return nb::str(nb::object(object.attr("dtype"))).c_str();
 }
 
+// PyTorch negates x.conj().imag, and views like it, when somebody reads them:
+// their memory has the other sign, and DLPack does not tell.
+bool waits_for_its_sign(nb::handle object) {
+  if (PyObject_CheckBuffer(object.ptr())) return false;
+  static PyObject* const name = PyUnicode_InternFromString("is_neg");
+  const nb::object method = nb::steal(PyObject_GetAttr(object.ptr(), name));
+  if (!method.is_valid()) {
+    PyErr_Clear();
+    return false;
+  }
+  return nb::cast<bool>(method());
+}
+
+// What the framework said, without the frames of its own code.
+std::string first_line(const nb::python_error& error) {
+  const std::string text = nb::str(error.value()).c_str();
+  return text.substr(0, text.find('\n'));
+}
+
 }  // namespace
 
 Array::Array(nb::handle object, const char* where, const char* name,
              Access access) {
   const bool write = access == Access::kWrite;
-  if (!read_exchange(object) && !read_buffer(object, write) &&
-      !read_bfloat16(object, write) && !read_capsule(object)) {
-    const std::string type = type_text(object);
-    throw_type_error(where, name, " must be ",
-                     write ? "an array that can be written" : "an array",
-                     " in memory of the CPU; got ", type);
+  const char* const wanted =
+      write ? " must be an array that can be written" : " must be an array";
+  if (waits_for_its_sign(object)) {
+    if (write) {
+      throw_type_error(where, name, wanted,
+                       " in memory of the CPU; got a view whose sign is still "
+                       "to be changed");
+    }
+    owner_ = object.attr("resolve_neg")();
+    object = owner_;
+  }
+  try {
+    if (!read_exchange(object) && !read_buffer(object, write) &&
+        !read_bfloat16(object, write) && !read_capsule(object)) {
+      throw_type_error(where, name, wanted, " in memory of the CPU; got ",
+                       type_text(object));
+    }
+  } catch (nb::python_error& error) {
+    // A meta tensor, a sparse one, one with a graph.
+    if (!error.matches(PyExc_RuntimeError) &&
+        !error.matches(PyExc_BufferError)) {
+      throw;
+    }
+    throw_type_error(where, name, wanted, " in memory of the CPU; got ",
+                     type_text(object), ": ", first_line(error));
   }
   if (!on_cpu_) {
     throw_type_error(where, name, " must be in memory of the CPU");
@@ -245,8 +283,7 @@ bool Array::read_exchange(nb::handle object) {
   if (api == nullptr) return false;
   DLTensor tensor{};
   if (api->tensor_from_object(object.ptr(), &tensor) != 0) {
-    // The reason is the framework's to tell: a meta tensor, one with a graph.
-    throw nb::python_error();
+    throw nb::python_error();  // the reason is the framework's to tell
   }
   take_dltensor(&tensor);
   return true;

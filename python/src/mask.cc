@@ -63,12 +63,16 @@ struct Integers {
       : object(numpy("array")(given)) {
     // An empty list has no type of its own.
     const nb::str kind(nb::object(object.attr("dtype").attr("kind")));
-    if (*kind.c_str() != 'i' && *kind.c_str() != 'u' && nb::len(object) > 0) {
+    if (*kind.c_str() != 'i' && *kind.c_str() != 'u' &&
+        nb::cast<std::int64_t>(object.attr("size")) > 0) {
       throw_type_error(where, name, " must be integers; got ",
-                       nb::str(object.attr("dtype")).c_str());
+                       nb::str(nb::object(object.attr("dtype"))).c_str());
     }
-    object =
-        object.attr("astype")(std::string(to_string(dtype_of<Int>())).c_str());
+    const std::string type(to_string(dtype_of<Int>()));
+    const nb::object narrow = object.attr("astype")(type.c_str());
+    require(nb::cast<bool>(numpy("array_equal")(narrow, object)), where, name,
+            " must fit in ", type);
+    object = narrow;
     array = Array(object, where, name);
     require(array.rank() == 1, where, name, " must have one dimension; got ",
             to_string(array.shape()));
@@ -185,6 +189,13 @@ causal() & window(511, 0)
              new (self) MaskObject{{}, nb::tuple(), {}};
            })
       .def("__and__", &join, nb::is_operator())
+      // `a and b` would be b alone.
+      .def("__bool__",
+           [](const MaskObject&) -> bool {
+             throw_type_error("Mask",
+                              "a mask is neither true nor false; masks are "
+                              "joined by &, not by 'and'");
+           })
       .def("__repr__", &text_of)
       .def("__reduce__",
            [](const MaskObject& self) {

@@ -235,7 +235,9 @@ Array real_array(nb::handle object, const char* where, const char* name,
   }
   nb::object source = nb::borrow(object);
   if (is_torch_tensor(object)) {  // NumPy does not know bfloat16
-    source = object.attr("detach")().attr("double")().attr("numpy")();
+    source =
+        object.attr("detach")().attr("double")().attr("resolve_neg")().attr(
+            "numpy")();
   }
   nb::object copy = numpy("ascontiguousarray")(
       source, std::string(to_string(dtype_of<Real>())).c_str());

@@ -357,6 +357,44 @@ def test_meta_tensors_have_shapes():
     assert ours(q, q, q).shape == q.shape
 
 
+def test_views_whose_sign_is_still_to_be_changed_are_read_as_they_count():
+    q, k, v, g = (torch.randn(1, 2, 5, 8) for _ in range(4))
+
+    # The same numbers; the memory behind them has the other sign.
+    column = torch.complex(torch.zeros(1, 2, 5, 1), -v[..., :1]).conj().imag
+    assert column.is_neg() and torch.equal(column, v[..., :1])
+    assert torch.equal(regard.attention(q, k, column), regard.attention(q, k, v[..., :1]))
+
+    def late(x):
+        return torch._neg_view(-x)
+
+    expected = ours(q, k, v)
+    assert torch.equal(ours(late(q), k, v), expected)
+    assert torch.equal(ours(q, late(k), late(v)), expected)
+    assert torch.equal(regard.attention(q, late(k), v), regard.attention(q, k, v))
+    bias = torch.randn(5, 5)
+    for wide in (bias, bias.double()):
+        assert torch.equal(regard.attention(q, k, v, bias=late(wide)),
+                           regard.attention(q, k, v, bias=bias))
+    leaf = q.clone().requires_grad_()
+    ours(leaf, late(k), v).backward(late(g))
+    other = q.clone().requires_grad_()
+    ours(other, k, v).backward(g)
+    assert torch.equal(leaf.grad, other.grad)
+    with pytest.raises(TypeError, match="out must be an array that can be written .* still to be"):
+        regard.attention(q, k, v, out=late(torch.empty_like(q)))
+
+
+@pytest.mark.parametrize("make", [lambda x: x.to("meta"), lambda x: x.to_sparse()], ids=["meta", "sparse"])
+def test_tensors_without_plain_memory_are_refused_with_pytorchs_reason(make):
+    q = torch.randn(1, 2, 3, 8)
+    with pytest.raises(TypeError) as refused:
+        regard.attention(q, make(q), q)
+    text = str(refused.value)
+    assert text.startswith("attention_forward: k must be an array in memory of the CPU; got torch.Tensor: ")
+    assert "\n" not in text
+
+
 def test_refusals():
     q = torch.randn(1, 2, 3, 8)
     with pytest.raises(ValueError, match="attn_mask and is_causal may not be given together"):

@@ -23,8 +23,8 @@ CLI::Validator real_between(double low, double high) {
     return fmt::format("{}; got '{}'", rule, text);
   };
   return {check,
-          bounded ? fmt::format("in [{} - {}]", low, high)
-                  : fmt::format(">= {}", low),
+          bounded ? fmt::format("FLOAT in [{} - {}]", low, high)
+                  : fmt::format("FLOAT from {}", low),
           "real"};
 }
 

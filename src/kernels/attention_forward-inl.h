@@ -14,6 +14,7 @@
 #include "kernels/attention_forward.h"
 #include "kernels/attention_scores-inl.h"
 #include "kernels/dropout-inl.h"
+#include "kernels/kept_weights-inl.h"
 #include "kernels/tiles-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -32,25 +33,17 @@ struct SplitState {
       : max(memory), sum(memory + padded_rows), out(memory + 2 * padded_rows) {}
 };
 
-// What becomes of a group's weights beside the sum of values: nothing.
-struct KeepNoWeights {
-  HWY_INLINE void operator()(const ScoreBlock&, const float*) const {}
-};
-
 class ForwardPass {
  public:
   // careful: multiply only values whose weight is not zero, so that an infinite
   // or NaN value reaches no row that gives it no weight. The fast way
   // multiplies by zero; whoever finds its result not finite goes the careful
-  // way.
+  // way. `kept`: takes the weights, before dropout; or null.
   HWY_INLINE ForwardPass(const AttentionBlock& block, ScoreBlock& scores,
-                         bool careful)
-      : block_(block), scores_(scores), careful_(careful) {}
+                         bool careful, KeptWeights* kept)
+      : block_(block), scores_(scores), careful_(careful), kept_(kept) {}
 
-  // keep(scores, max) is shown the weights of every group and block of keys,
-  // before dropout, and the maxima that they are below.
-  template <typename Keep>
-  HWY_INLINE void run_split(std::int64_t split, SplitState state, Keep& keep) {
+  HWY_INLINE void run_split(std::int64_t split, SplitState state) {
     const int groups = scores_.groups();
     for (int i = 0; i < groups * kGroupRows; ++i) {
       state.max[i] = -kInfinity;
@@ -64,7 +57,7 @@ class ForwardPass {
       for (int g = 0; g < groups; ++g) {
         if (!scores_.compute(g)) continue;
         weigh(g, state);
-        keep(scores_, state.max + g * kGroupRows);
+        if (kept_ != nullptr) kept_->keep(scores_, state.max);  // one group
         if (block_.dropout_threshold != 0) drop(g);
         add_values(g, state, started + g * (kGroupRows / kTileRows));
       }
@@ -316,29 +309,9 @@ class ForwardPass {
   const AttentionBlock& block_;
   ScoreBlock& scores_;
   const bool careful_;
+  KeptWeights* const kept_;
   HWY_ALIGN float factors_[kGroupRows] = {};
 };
-
-// All splits, and what they come to: false if the fast way met a value that is
-// not finite. Maxima and sums are then in the block's first state.
-template <typename Keep>
-HWY_INLINE bool run_forward(const AttentionBlock& block, ScoreBlock& scores,
-                            bool careful, Keep& keep) {
-  const AttentionScratch memory(block.scratch, block.row_count, block.keys.d_k,
-                                block.keys.d_v);
-  const int rows = scores.groups() * kGroupRows;
-  ForwardPass pass(block, scores, careful);
-  const SplitState total(memory.states[0], rows);
-  const SplitState part(memory.states[1], rows);
-  const std::int64_t first = scores.begin() / kSplitKeys;
-  pass.run_split(first, total, keep);
-  for (std::int64_t s = first + 1; s * kSplitKeys < scores.end(); ++s) {
-    pass.run_split(s, part, keep);
-    pass.merge(total, part);
-  }
-  if (block.has_sink) pass.add_sinks(total);
-  return pass.write(total) || careful;
-}
 
 }  // namespace HWY_NAMESPACE
 }  // namespace regard::kernels

@@ -2,6 +2,7 @@
 #include "kernels/attention_forward.h"
 
 #include "kernels/attention_scratch.h"
+#include "kernels/attention_weights.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/attention_forward.cc"
@@ -22,6 +23,9 @@ bool HasKernel() { return HWY_TARGET != HWY_SCALAR; }
 #if HWY_TARGET == HWY_SCALAR
 
 void Forward(const AttentionBlock&) { HWY_ABORT("no kernel"); }
+bool ForwardKeeping(const AttentionBlock&, const AttentionWeights&) {
+  HWY_ABORT("no kernel");
+}
 void Split(const AttentionBlock&, std::int64_t, float*) {
   HWY_ABORT("no kernel");
 }
@@ -31,26 +35,59 @@ void Merge(const AttentionBlock&, std::int64_t, float*) {
 
 #else
 
-bool run(const AttentionBlock& block, ScoreBlock& scores, bool careful) {
-  KeepNoWeights keep;
-  return run_forward(block, scores, careful, keep);
+// Where run() leaves maxima and sums.
+SplitState total_of(const AttentionBlock& block) {
+  const AttentionScratch memory(block.scratch, block.row_count, block.keys.d_k,
+                                block.keys.d_v);
+  return {memory.states[0],
+          (block.row_count + kGroupRows - 1) / kGroupRows * kGroupRows};
+}
+
+// All splits; false if the fast way met a value that is not finite.
+HWY_NOINLINE bool run(const AttentionBlock& block, ScoreBlock& scores,
+                      bool careful, KeptWeights* kept) {
+  const AttentionScratch memory(block.scratch, block.row_count, block.keys.d_k,
+                                block.keys.d_v);
+  ForwardPass pass(block, scores, careful, kept);
+  const SplitState total = total_of(block);
+  const SplitState part(memory.states[1], scores.groups() * kGroupRows);
+  const std::int64_t first = scores.begin() / kSplitKeys;
+  pass.run_split(first, total);
+  for (std::int64_t s = first + 1; s * kSplitKeys < scores.end(); ++s) {
+    pass.run_split(s, part);
+    pass.merge(total, part);
+  }
+  if (block.has_sink) pass.add_sinks(total);
+  return pass.write(total) || careful;
 }
 
 void Forward(const AttentionBlock& block) {
   ScoreBlock scores(block);
-  if (!run(block, scores, false)) run(block, scores, true);
+  if (!run(block, scores, false, nullptr)) run(block, scores, true, nullptr);
+}
+
+bool ForwardKeeping(const AttentionBlock& block, const AttentionWeights& to) {
+  ScoreBlock scores(block);
+  KeptWeights kept(block, to);
+  bool finite = run(block, scores, false, &kept);
+  if (!finite) run(block, scores, true, nullptr);
+  const SplitState total = total_of(block);
+  for (int r = 0; r < block.row_count; ++r) {
+    finite = finite && total.sum[r] - total.sum[r] == 0;
+  }
+  if (finite) kept.put(total.max, total.sum);
+  return finite;
 }
 
 void Split(const AttentionBlock& block, std::int64_t split, float* state) {
   ScoreBlock scores(block);
-  ForwardPass pass(block, scores, false);
-  KeepNoWeights keep;
-  pass.run_split(split, SplitState(state, scores.groups() * kGroupRows), keep);
+  ForwardPass pass(block, scores, false, nullptr);
+  pass.run_split(split, SplitState(state, scores.groups() * kGroupRows));
 }
 
 void Merge(const AttentionBlock& block, std::int64_t count, float* states) {
   ScoreBlock scores(block);
-  ForwardPass pass(block, scores, false);
+  ForwardPass pass(block, scores, false, nullptr);
   const int rows = scores.groups() * kGroupRows;
   const SplitState total(states, rows);
   const auto size = static_cast<std::int64_t>(
@@ -59,7 +96,7 @@ void Merge(const AttentionBlock& block, std::int64_t count, float* states) {
     pass.merge(total, SplitState(states + i * size, rows));
   }
   if (block.has_sink) pass.add_sinks(total);
-  if (!pass.write(total)) run(block, scores, true);
+  if (!pass.write(total)) run(block, scores, true, nullptr);
 }
 
 #endif  // HWY_TARGET
@@ -73,6 +110,7 @@ namespace regard::kernels {
 
 HWY_EXPORT(HasKernel);
 HWY_EXPORT(Forward);
+HWY_EXPORT(ForwardKeeping);
 HWY_EXPORT(Split);
 HWY_EXPORT(Merge);
 
@@ -91,6 +129,14 @@ std::size_t attention_state_floats(int row_count, std::int64_t d_v) {
 
 void attention_forward_block(const AttentionBlock& block) noexcept {
   HWY_DYNAMIC_DISPATCH(Forward)(block);
+}
+
+void attention_forward_weights(const AttentionBlock& block,
+                               const AttentionWeights& to) noexcept {
+  // What is not finite reaches the weights by their own way.
+  if (!HWY_DYNAMIC_DISPATCH(ForwardKeeping)(block, to)) {
+    attention_weights_block(block, to);
+  }
 }
 
 void attention_split(const AttentionBlock& block, std::int64_t split,

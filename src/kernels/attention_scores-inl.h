@@ -88,7 +88,7 @@ class ScoreBlock {
 
   // Scores group g; false if it sees none of the keys. What follows tells of
   // the last call.
-  HWY_INLINE bool compute(int g) {
+  HWY_NOINLINE bool compute(int g) {
     const GroupInfo& info = info_[g];
     keys_ = {std::max(block_keys_.begin, info.any.begin),
              std::min(block_keys_.end, info.any.end)};

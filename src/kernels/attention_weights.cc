@@ -19,9 +19,6 @@ namespace HWY_NAMESPACE {
 void Weights(const AttentionBlock&, const AttentionWeights&) {
   HWY_ABORT("no kernel");
 }
-void ForwardWeights(const AttentionBlock&, const AttentionWeights&) {
-  HWY_ABORT("no kernel");
-}
 void SumsToRows(const AttentionWeights&, int) { HWY_ABORT("no kernel"); }
 double Entropy(const float*, std::int64_t) { HWY_ABORT("no kernel"); }
 std::int64_t Above(const float*, std::int64_t, std::int64_t, float) {
@@ -32,9 +29,6 @@ std::int64_t Above(const float*, std::int64_t, std::int64_t, float) {
 
 void Weights(const AttentionBlock& block, const AttentionWeights& to) {
   WeightsPass(block, to).run();
-}
-void ForwardWeights(const AttentionBlock& block, const AttentionWeights& to) {
-  forward_weights(block, to);
 }
 void SumsToRows(const AttentionWeights& to, int count) {
   tile_to_rows(to.sums, 0, to.keys, to, count);
@@ -57,7 +51,6 @@ HWY_AFTER_NAMESPACE();
 namespace regard::kernels {
 
 HWY_EXPORT(Weights);
-HWY_EXPORT(ForwardWeights);
 HWY_EXPORT(SumsToRows);
 HWY_EXPORT(Entropy);
 HWY_EXPORT(Above);
@@ -65,11 +58,6 @@ HWY_EXPORT(Above);
 void attention_weights_block(const AttentionBlock& block,
                              const AttentionWeights& to) noexcept {
   HWY_DYNAMIC_DISPATCH(Weights)(block, to);
-}
-
-void attention_forward_weights(const AttentionBlock& block,
-                               const AttentionWeights& to) noexcept {
-  HWY_DYNAMIC_DISPATCH(ForwardWeights)(block, to);
 }
 
 void attention_sums_to_rows(const AttentionWeights& to, int count) noexcept {

@@ -120,14 +120,13 @@ class Product {
     const bool whole_lines =
         reinterpret_cast<std::uintptr_t>(out) % kLineBytes == 0 &&
         job_.c_stride * 4 % kLineBytes == 0;
-    return {
-        .sums = sums_before_,
-        .out = out,
-        .stride = job_.c_stride,
-        .first = static_cast<int>(rows * step / steps_),
-        .last = static_cast<int>(rows * (step + steps) / steps_),
-        .past_caches =
-            whole_lines && job_.m * job_.c_stride * 4 >= kNearResultBytes};
+    return {.sums = sums_before_,
+            .out = out,
+            .stride = job_.c_stride,
+            .first = static_cast<int>(rows * step / steps_),
+            .last = static_cast<int>(rows * (step + steps) / steps_),
+            .past_caches =
+                whole_lines && job_.m * job_.c_stride * 4 >= kNearResultBytes};
   }
 
   // One run along k of 32 columns, for all rows. What comes next follows in

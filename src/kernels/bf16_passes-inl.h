@@ -218,7 +218,8 @@ void PackPanel(const void* const* rows, int count, Storage storage,
   for (std::int64_t first = 0; first < k; first += kChunk) {
     const std::int64_t last = HWY_MIN(k, first + kChunk);
     for (int r = 0; r < (count + 15) / 16 * 16; ++r) {
-      Bf16Bits* at = to + r / 16 * kTileBf16 + r % 16 * 32 + first / 32 * 2 * kTileBf16;
+      Bf16Bits* at =
+          to + r / 16 * kTileBf16 + r % 16 * 32 + first / 32 * 2 * kTileBf16;
       for (std::int64_t i = first; i < last; i += 32, at += 2 * kTileBf16) {
         if (r >= count) {
           std::memset(at, 0, sizeof(Bf16Bits) * 32);

@@ -36,8 +36,8 @@ struct KVCacheOptions {
   // kContiguous: tokens a sequence gets room for with its first one.
   std::int64_t reserve = 0;
 
-  // kRing: a query at position p sees keys from p - window + 1 on, and the first
-  // `first_kept` of the sequence. Nothing else is promised to be kept.
+  // kRing: a query at position p sees keys from p - window + 1 on, and the
+  // first `first_kept` of the sequence. Nothing else is promised to be kept.
   std::int64_t window = 0;
   std::int64_t first_kept = 0;
 

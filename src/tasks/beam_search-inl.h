@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "regard/core/error.h"
 #include "regard/tensor/tensor.h"
 #include "regard/text/tokenizer.h"
 
@@ -114,6 +115,9 @@ class BeamSearch {
       const std::int32_t* tokens = tokens_.view<std::int32_t, 2>().at(row);
       const float* scores = scores_.view<float, 2>().at(row);
       for (std::int64_t k = 0; k < width(); ++k) {
+        require(!std::isnan(scores[k]), "BeamSearch",
+                "the model's scores must be numbers; they are not. Are its "
+                "weights damaged?");
         if (tokens[k] == text::kUnknown) continue;
         all.push_back({row, tokens[k],
                        open_[static_cast<std::size_t>(row)].score + scores[k]});

@@ -147,6 +147,30 @@ TEST(BeamSearch, ScoresAreThoseOfTheSentencesThatItReturns) {
   }
 }
 
+// As a model with a damaged weight has them.
+class BrokenState : public FakeState {
+ public:
+  using FakeState::FakeState;
+  void best(std::int64_t k, TensorView<std::int32_t, 2> tokens,
+            TensorView<float, 2> scores) const {
+    FakeState::best(k, tokens, scores);
+    for (std::int64_t j = 0; j < k; ++j) {
+      scores(std::int64_t{0}, j) = std::nanf("");
+    }
+  }
+};
+
+TEST(BeamSearch, ScoresThatAreNotNumbersAreRefused) {
+  for (const std::int64_t beam : {1, 3}) {
+    BrokenState state(TableModel{1}, 2);
+    const auto search = [&] {
+      BeamSearch<BrokenState>(state, options_of(beam, 1.0, 4))();
+    };
+    EXPECT_THAT(search, testing::ThrowsMessage<InvalidArgument>(
+                            testing::HasSubstr("must be numbers")));
+  }
+}
+
 // Two tokens deep, so wide a beam forgets nothing.
 TEST(BeamSearch, FindsTheBestSentenceWhereTheBeamHoldsAll) {
   for (std::uint64_t seed = 1; seed <= 50; ++seed) {

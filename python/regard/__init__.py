@@ -8,6 +8,7 @@ On NumPy arrays, torch tensors, and whatever speaks DLPack, without a copy:
     attention            softmax(scale * q k^T + bias) v, with every option
     attention_backward   its gradients
     attention_weights    all weights, or the largest, what each key receives, entropy
+    attention_with_weights   both in one pass
     attention_decode     one token after the other, with a KVCache
     MultiHeadAttention   the layer
     mask                 which pairs are visible
@@ -36,6 +37,7 @@ from ._core import (
     attention_backward,
     attention_decode,
     attention_weights,
+    attention_with_weights,
     explain,
     rms_norm,
     rotary_embedding,
@@ -48,8 +50,9 @@ __version__ = _version()
 
 __all__ = [
     "Explanation", "Gradients", "KVCache", "Mask", "MultiHeadAttention", "WeightsParts",
-    "attention", "attention_backward", "attention_decode", "attention_weights", "explain", "mask",
-    "rms_norm", "rotary_embedding", "simd_target", "View", "view",
+    "attention", "attention_backward", "attention_decode", "attention_weights",
+    "attention_with_weights", "explain", "mask", "rms_norm", "rotary_embedding", "simd_target",
+    "View", "view",
 ]
 
 

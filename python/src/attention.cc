@@ -5,6 +5,7 @@
 
 #include "bind.h"
 #include "docs.h"
+#include "inputs.h"
 #include "options.h"
 #include "regard/attention/backward.h"
 
@@ -13,49 +14,6 @@ namespace {
 
 constexpr const char* kForward = "attention_forward";
 constexpr const char* kBackward = "attention_backward";
-
-bool overlap(const Array& a, const Array& b) {
-  // Exact for contiguous arrays, which are the ones that happen.
-  const auto bytes = [](const Array& array) {
-    std::int64_t last = 0;
-    for (int i = 0; i < array.rank(); ++i) {
-      if (array.extent(i) == 0) return std::int64_t{0};
-      if (array.stride(i) < 0) return std::int64_t{0};
-      last += (array.extent(i) - 1) * array.stride(i);
-    }
-    return (last + 1) * static_cast<std::int64_t>(size_of(array.dtype()));
-  };
-  const auto* a_begin = static_cast<const char*>(a.data());
-  const auto* b_begin = static_cast<const char*>(b.data());
-  return a_begin < b_begin + bytes(b) && b_begin < a_begin + bytes(a);
-}
-
-// The three inputs of every function.
-struct Inputs {
-  Array q, k, v;
-  bool batched;
-
-  Inputs(nb::handle q_object, nb::handle k_object, nb::handle v_object,
-         Layout layout, const char* where)
-      : q(input_array(q_object, where, "q")),
-        k(read_heads(k_object, layout, where, "k")),
-        v(read_heads(v_object, layout, where, "v")),
-        batched(q.rank() == 4) {
-    to_heads(q, layout, where, "q");
-    check_same_dtype(q, k, where, "k");
-    check_same_dtype(q, v, where, "v");
-  }
-
-  // The shape of an array with these two last extents, as the caller sees it.
-  std::vector<std::int64_t> caller_shape(std::int64_t heads, std::int64_t len,
-                                         std::int64_t dim,
-                                         Layout layout) const {
-    std::vector<std::int64_t> shape{q.extent(0), heads, len, dim};
-    if (layout == Layout::kBlhd) std::swap(shape[1], shape[2]);
-    if (!batched) shape.erase(shape.begin());
-    return shape;
-  }
-};
 
 nb::object attention(nb::handle q_object, nb::handle k_object,
                      nb::handle v_object, nb::kwargs given) {
@@ -90,8 +48,7 @@ nb::object attention(nb::handle q_object, nb::handle k_object,
   to_heads(out, keywords.layout, kForward, "out");
   check_same_dtype(in.q, out, kForward, "out");
   if (out_object.is_valid()) {
-    require(!overlap(out, in.q) && !overlap(out, in.k) && !overlap(out, in.v),
-            kForward, "out may not overlap q, k or v");
+    require(!in.overlap(out), kForward, "out may not overlap q, k or v");
   }
 
   return with_elements(in.q.dtype(), kForward, [&]<typename T>() -> nb::object {

@@ -110,6 +110,29 @@ array([0, 1, 2])
 (1, 1, 3)
 )";
 
+inline constexpr const char* kWithWeightsSig =
+    "def attention_with_weights(q, k, v, *, out=None, "
+    "top_k: int | None = None, "
+    "received: str | None = None, entropy: bool = False, "
+    "heads: str = 'each', mask: Mask | None = None, bias=None, "
+    "scale: float | None = None, score: str = 'dot', "
+    "softcap: float | None = None, sinks=None, alibi=None, "
+    "head_scales=None, dropout: float = 0.0, seed: int | None = None, "
+    "sequences=None, layout: str = 'bhld', threads: int | None = None, "
+    "compute: str = 'float32')";
+inline constexpr const char* kWithWeights = R"(
+`attention` and `attention_weights` in one pass: (out, weights).
+
+Faster than one after the other. The weights are those before dropout; with
+top_k, received or entropy they are regard.WeightsParts.
+
+>>> import numpy as np, regard
+>>> q = k = v = 4 * np.eye(3, dtype=np.float32).reshape(1, 1, 3, 3)
+>>> out, weights = regard.attention_with_weights(q, k, v)
+>>> weights.sum(-1).round(3).ravel()
+array([1., 1., 1.], dtype=float32)
+)";
+
 inline constexpr const char* kExplainSig =
     "def explain(q, k, v, *, mask: Mask | None = None, bias=None, "
     "scale: float | None = None, score: str = 'dot', "

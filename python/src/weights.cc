@@ -5,19 +5,22 @@
 
 #include "bind.h"
 #include "docs.h"
+#include "inputs.h"
 #include "options.h"
 
 namespace regard::python {
 namespace {
 
-constexpr const char* kWhere = "attention_weights";
+constexpr const char* kWeights = "attention_weights";
+constexpr const char* kWithWeights = "attention_with_weights";
 
-// The keywords that only attention_weights has.
+// The keywords that say what is wanted of the weights.
 struct Wanted {
-  nb::object rows;
-  std::vector<std::int64_t> row_numbers;
+  const char* where;
+  nb::object rows{};
+  std::vector<std::int64_t> row_numbers{};
   std::int64_t top_k = 0;
-  std::string received;
+  std::string received{};
   bool entropy = false;
   OverHeads heads = OverHeads::kEach;
 
@@ -27,17 +30,17 @@ struct Wanted {
       if (!none) read_rows(value);
     } else if (name == "top_k") {
       if (!none) top_k = nb::cast<std::int64_t>(value);
-      require(none || top_k >= 1, kWhere, "top_k must be at least 1; got ",
+      require(none || top_k >= 1, where, "top_k must be at least 1; got ",
               top_k);
     } else if (name == "received") {
       if (!none) received = nb::cast<std::string>(value);
-      require(none || received == "sum" || received == "mean", kWhere,
+      require(none || received == "sum" || received == "mean", where,
               "received must be 'sum' or 'mean'; got '", received, "'");
     } else if (name == "entropy") {
       entropy = nb::cast<bool>(value);
     } else if (name == "heads") {
       const auto word = nb::cast<std::string>(value);
-      require(word == "each" || word == "mean", kWhere,
+      require(word == "each" || word == "mean", where,
               "heads must be 'each' or 'mean'; got '", word, "'");
       heads = word == "mean" ? OverHeads::kMean : OverHeads::kEach;
     } else {
@@ -48,8 +51,8 @@ struct Wanted {
 
   void read_rows(nb::handle value) {
     rows = numpy("ascontiguousarray")(value, "int64");
-    const Array array(rows, kWhere, "rows");
-    require(array.rank() == 1 && array.size() > 0, kWhere,
+    const Array array(rows, where, "rows");
+    require(array.rank() == 1 && array.size() > 0, where,
             "rows must name at least one query, in one dimension; got ",
             to_string(array.shape()));
     const auto* first = static_cast<const std::int64_t*>(array.data());
@@ -69,16 +72,16 @@ struct Result {
          DType dtype) {
     if (!batched) shape.erase(shape.begin());
     object = new_array(q, shape, dtype);
-    array = Array(object, kWhere, "result", Array::Access::kWrite);
+    array = Array(object, kWeights, "result", Array::Access::kWrite);
   }
 };
 
-template <typename T>
+// run(request, options): attention_weights, with or without out.
+template <typename Real, typename Run>
 nb::object weights_of(nb::handle q_object, const Array& q, const Array& k,
                       bool batched, const Wanted& wanted,
-                      const Keywords& keywords) {
-  using Real = RealOf<T>;
-  const Options<Real> options(keywords, kWhere);
+                      const Keywords& keywords, const Run& run) {
+  const Options<Real> options(keywords, wanted.where);
   const std::int64_t batch = q.extent(0);
   const std::int64_t heads = wanted.heads == OverHeads::kMean ? 1 : q.extent(1);
   const std::int64_t rows =
@@ -113,10 +116,7 @@ nb::object weights_of(nb::handle q_object, const Array& q, const Array& k,
     entropy = Result(q_object, batched, {batch, heads, rows}, real);
     request.entropy = entropy.array.view<Real, 3>();
   }
-  const auto q_view = q.view<const T, 4>();
-  const auto k_view = k.view<const T, 4>();
-  run_released(
-      [&] { attention_weights(q_view, k_view, request, options.value); });
+  run_released([&] { run(request, options.value); });
   if (!wanted.parts()) return weights.object;
   return nb::module_::import_("regard").attr("WeightsParts")(
       top_keys.object, top_weights.object, received.object, entropy.object);
@@ -124,20 +124,66 @@ nb::object weights_of(nb::handle q_object, const Array& q, const Array& k,
 
 nb::object attention_weights_door(nb::handle q_object, nb::handle k_object,
                                   nb::kwargs given) {
-  Wanted wanted;
-  const Keywords keywords(given, kWhere,
+  Wanted wanted{.where = kWeights};
+  const Keywords keywords(given, kWeights,
                           [&](std::string_view name, nb::handle value) {
                             return wanted.read(name, value);
                           });
-  refuse_gradient(q_object, kWhere, "q");
-  refuse_gradient(k_object, kWhere, "k");
-  Array q = input_array(q_object, kWhere, "q");
+  refuse_gradient(q_object, kWeights, "q");
+  refuse_gradient(k_object, kWeights, "k");
+  Array q = input_array(q_object, kWeights, "q");
   const bool batched = q.rank() == 4;
-  to_heads(q, keywords.layout, kWhere, "q");
-  const Array k = read_heads(k_object, keywords.layout, kWhere, "k");
-  check_same_dtype(q, k, kWhere, "k");
-  return with_elements(q.dtype(), kWhere, [&]<typename T>() {
-    return weights_of<T>(q_object, q, k, batched, wanted, keywords);
+  to_heads(q, keywords.layout, kWeights, "q");
+  const Array k = read_heads(k_object, keywords.layout, kWeights, "k");
+  check_same_dtype(q, k, kWeights, "k");
+  return with_elements(q.dtype(), kWeights, [&]<typename T>() {
+    const auto q_view = q.view<const T, 4>();
+    const auto k_view = k.view<const T, 4>();
+    return weights_of<RealOf<T>>(q_object, q, k, batched, wanted, keywords,
+                                 [&](const auto& request, const auto& options) {
+                                   attention_weights(q_view, k_view, request,
+                                                     options);
+                                 });
+  });
+}
+
+nb::object attention_with_weights_door(nb::handle q_object, nb::handle k_object,
+                                       nb::handle v_object, nb::kwargs given) {
+  Wanted wanted{.where = kWithWeights};
+  nb::object result;
+  const Keywords keywords(given, kWithWeights,
+                          [&](std::string_view name, nb::handle value) {
+                            if (name != "out") return wanted.read(name, value);
+                            if (!value.is_none()) result = nb::borrow(value);
+                            return true;
+                          });
+  const Inputs in(q_object, k_object, v_object, keywords.layout, kWithWeights);
+  const bool given_out = result.is_valid();
+  if (!given_out) {
+    refuse_gradient(q_object, kWithWeights, "q");
+    refuse_gradient(k_object, kWithWeights, "k");
+    refuse_gradient(v_object, kWithWeights, "v");
+    result = new_array(q_object,
+                       in.caller_shape(in.q.extent(1), in.q.extent(2),
+                                       in.v.extent(3), keywords.layout),
+                       in.q.dtype());
+  }
+  Array out(result, kWithWeights, "out", Array::Access::kWrite);
+  to_heads(out, keywords.layout, kWithWeights, "out");
+  check_same_dtype(in.q, out, kWithWeights, "out");
+  require(!given_out || !in.overlap(out), kWithWeights,
+          "out may not overlap q, k or v");
+  return with_elements(in.q.dtype(), kWithWeights, [&]<typename T>() {
+    const auto q = in.q.view<const T, 4>();
+    const auto k = in.k.view<const T, 4>();
+    const auto v = in.v.view<const T, 4>();
+    const auto out_view = out.view<T, 4>();
+    const nb::object weights = weights_of<RealOf<T>>(
+        q_object, in.q, in.k, in.batched, wanted, keywords,
+        [&](const auto& request, const auto& options) {
+          attention_with_weights(q, k, v, out_view, request, options);
+        });
+    return nb::object(nb::make_tuple(result, weights));
   });
 }
 
@@ -147,6 +193,9 @@ void bind_weights(nb::module_& m) {
   m.def("attention_weights", &attention_weights_door, nb::arg("q").none(),
         nb::arg("k").none(), nb::arg("options"), nb::sig(docs::kWeightsSig),
         docs::kWeights);
+  m.def("attention_with_weights", &attention_with_weights_door,
+        nb::arg("q").none(), nb::arg("k").none(), nb::arg("v").none(),
+        nb::arg("options"), nb::sig(docs::kWithWeightsSig), docs::kWithWeights);
 }
 
 }  // namespace regard::python

@@ -263,6 +263,26 @@ def test_weights_and_their_parts():
     np.testing.assert_allclose(mean, weights[0].mean(1), rtol=1e-5)
 
 
+@pytest.mark.parametrize("layout", ["bhld", "blhd"])
+def test_attention_and_its_weights_in_one_pass(layout):
+    q, k, v = draw((2, 4, 2, 7, 9, 8, 5))
+    if layout == "blhd":
+        q, k, v = (np.ascontiguousarray(x.swapaxes(1, 2)) for x in (q, k, v))
+    options = {"layout": layout, "mask": regard.mask.causal(), "softcap": 3.0}
+    wanted = regard.attention(q, k, v, **options)
+    out, weights = regard.attention_with_weights(q, k, v, **options)
+    np.testing.assert_array_equal(out, wanted)
+    np.testing.assert_array_equal(weights, regard.attention_weights(q, k, **options))
+    place = np.empty_like(wanted)
+    out, parts = regard.attention_with_weights(q, k, v, out=place, entropy=True, heads="mean", **options)
+    assert out is place
+    np.testing.assert_array_equal(out, wanted)
+    alone = regard.attention_weights(q, k, entropy=True, heads="mean", **options)
+    np.testing.assert_array_equal(parts.entropy, alone.entropy)
+    single, _ = regard.attention_with_weights(q[0], k[0], v[0], **options)
+    np.testing.assert_array_equal(single, wanted[0])
+
+
 def test_explain_counts_the_pairs():
     q, k, v = draw((2, 3, 3, 100, 100, 16, 16))
     plan = regard.explain(q, k, v, mask=regard.mask.causal(), threads=1)
@@ -381,6 +401,12 @@ REFUSALS = [
      lambda: regard.attention_backward(Q, Q, Q, Q, Q, Q[..., 0], wanted=["bias"])),
     (ValueError, "attention_weights: top_k must be at least 1",
      lambda: regard.attention_weights(Q, Q, top_k=0)),
+    (ValueError, "attention_with_weights: top_k must be at least 1",
+     lambda: regard.attention_with_weights(Q, Q, Q, top_k=0)),
+    (ValueError, "attention_with_weights: rows must be empty",
+     lambda: regard.attention_with_weights(Q, Q, Q, rows=[0])),
+    (ValueError, "attention_with_weights: out may not overlap",
+     lambda: regard.attention_with_weights(Q, Q, Q, out=Q)),
     (ValueError, "received must be 'sum' or 'mean'",
      lambda: regard.attention_weights(Q, Q, received="all")),
     (ValueError, "heads must be 'each' or 'mean'",
@@ -421,7 +447,7 @@ def test_everything_public_teaches():
             assert text and len(text.split()) > 6, name
             assert "**options" not in text and "object | None" not in text, name
     assert "softcap" in regard.attention.__doc__ and "softcap" in pydoc.render_doc(regard.attention)
-    for name in ("attention", "attention_backward", "attention_weights", "explain"):
+    for name in ("attention", "attention_backward", "attention_weights", "attention_with_weights", "explain"):
         assert ">>> " in getattr(regard, name).__doc__, name
 
 

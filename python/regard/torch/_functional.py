@@ -9,6 +9,7 @@ from torch.compiler import is_compiling
 
 from .._core import Mask
 from .._core import attention as _forward
+from .._core import attention_with_weights as _forward_with_weights
 from . import _ops
 
 _CAUSAL_TOP_LEFT = '[["causal", "top_left"]]'
@@ -62,6 +63,19 @@ def attend(q, k, v, mask: str, mask_tensors: List[Tensor], bias=None, head_scale
         q, k, v, mask, mask_tensors, bias, head_scales, alibi, sinks, q_offsets, kv_offsets,
         scale, score, softcap, dropout, seed, compute)
     return (out, lse) if return_lse else out
+
+
+def attend_with_weights(q, k, v, mask: str, mask_tensors: List[Tensor], bias, mean: bool,
+                        dropout=0.0, seed=None):
+    """`attend` and the weights, [batch, heads or 1, q_len, kv_len]; one pass without gradients."""
+    if _is_plain(q, k, v, bias, *mask_tensors):
+        out, weights = _forward_with_weights(
+            q, k, v, out=_ops.empty_out(q, v), heads="mean" if mean else "each",
+            **_ops.keywords(mask, mask_tensors, bias, None, None, None, None, None, None, "dot",
+                            0.0, dropout, seed))
+        return out, weights.to(q.dtype)
+    out = attend(q, k, v, mask, mask_tensors, bias, dropout=dropout, seed=seed)
+    return out, _ops.attention_weights(q, k, mask, mask_tensors, bias, None, mean)
 
 
 def attention(

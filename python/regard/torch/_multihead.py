@@ -130,17 +130,18 @@ def multi_head_attention_forward(
     drops_all = dropout >= 1.0
     dropout = 0.0 if drops_all else dropout
     seed = _functional.draw_seed() if dropout > 0.0 else None
-    out = _functional.attend(q, k, v, pairs.text(), pairs.tensors, pairs.bias, dropout=dropout,
-                             seed=seed)
+    attention_weights = None
+    if need_weights:
+        out, attention_weights = _functional.attend_with_weights(
+            q, k, v, pairs.text(), pairs.tensors, pairs.bias, average_attn_weights, dropout, seed)
+        if average_attn_weights:
+            attention_weights = attention_weights.squeeze(1)
+    else:
+        out = _functional.attend(q, k, v, pairs.text(), pairs.tensors, pairs.bias,
+                                 dropout=dropout, seed=seed)
     if drops_all:
         out = out * 0.0
     out = F.linear(out.permute(2, 0, 1, 3).flatten(-2), out_proj_weight, out_proj_bias)
-    attention_weights = None
-    if need_weights:
-        attention_weights = _ops.attention_weights(q, k, pairs.text(), pairs.tensors, pairs.bias,
-                                                   None, average_attn_weights)
-        if average_attn_weights:
-            attention_weights = attention_weights.squeeze(1)
     if not batched:
         out = out.squeeze(1)
         attention_weights = None if attention_weights is None else attention_weights.squeeze(0)

@@ -571,6 +571,22 @@ def test_the_numpy_door_takes_tensors():
         assert torch.equal(regard.attention(q, leaf, q), out)
 
 
+@pytest.mark.parametrize("call, words", [
+    (lambda x, t: regard.torch.attention(x, x, x), "attention: q must be a torch.Tensor; got ndarray"),
+    (lambda x, t: regard.torch.attention(t, t, None), "attention: v must be a torch.Tensor; got NoneType"),
+    (lambda x, t: regard.torch.scaled_dot_product_attention(t, x, t),
+     "scaled_dot_product_attention: key must be a torch.Tensor; got ndarray"),
+    (lambda x, t: regard.torch.varlen_attention(x[0], t[0], t[0], torch.tensor([0, 2])),
+     "varlen_attention: query must be a torch.Tensor; got ndarray"),
+    (lambda x, t: regard.torch.MultiheadAttention(8, 2)(x[0], t[0], t[0]),
+     "MultiheadAttention: query must be a torch.Tensor; got ndarray"),
+])
+def test_what_is_no_tensor_is_refused_by_name(call, words):
+    t = torch.zeros(1, 2, 3, 8)
+    with pytest.raises(TypeError, match=words):
+        call(t.numpy(), t)
+
+
 @pytest.mark.parametrize("module", [_functional, _multihead, _use])
 def test_the_examples_of_the_docstrings_run(module):
     results = doctest.testmod(module)

@@ -15,9 +15,12 @@
 #include "regard/core/error.h"
 #include "regard/core/random.h"
 #include "support/reference_operations.h"
+#include "support/refusal.h"
 
 namespace regard::autograd {
 namespace {
+
+using test::refusal;
 
 using testing::Matrix;
 using Matrices = std::vector<Matrix>;
@@ -454,16 +457,6 @@ TEST(CrossEntropy, IsTheDefinitionAndSoAreItsGradients) {
                   differences(definition, inputs, one, i), "gradient");
     }
   }
-}
-
-template <typename Call>
-std::string refusal(const Call& call) {
-  try {
-    call();
-  } catch (const InvalidArgument& error) {
-    return error.what();
-  }
-  return "nothing was refused";
 }
 
 TEST(OperationRefusals, NameTheRule) {

@@ -10,9 +10,12 @@
 #include "regard/autograd/operations.h"
 #include "regard/core/error.h"
 #include "regard/core/random.h"
+#include "support/refusal.h"
 
 namespace regard::autograd {
 namespace {
+
+using test::refusal;
 
 Tensor random_tensor(Shape shape, std::uint64_t seed) {
   Tensor tensor(std::move(shape));
@@ -121,16 +124,6 @@ TEST(TapeGradients, OfWhatNothingDependsOnAreZero) {
   EXPECT_THAT(zero.values<float>(), ::testing::Each(0.0f));
   const Tensor both = tape.gradient_of(used);
   EXPECT_EQ(both.values<float>()[1], 2 * x.values<float>()[1]);
-}
-
-template <typename Call>
-std::string refusal(const Call& call) {
-  try {
-    call();
-  } catch (const InvalidArgument& error) {
-    return error.what();
-  }
-  return "nothing was refused";
 }
 
 TEST(TapeRefusals, NameTheRule) {

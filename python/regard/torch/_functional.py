@@ -45,6 +45,13 @@ def _is_plain(*tensors: Optional[Tensor]) -> bool:
     return True
 
 
+def check_tensors(where: str, **given):
+    """Arrays of others have other methods: they would fail somewhere, with other words."""
+    for name, value in given.items():
+        if not isinstance(value, Tensor):
+            raise TypeError(f"{where}: {name} must be a torch.Tensor; got {type(value).__name__}")
+
+
 def draw_seed() -> Tensor:
     """A seed from torch's generator: torch.manual_seed makes it come again."""
     return torch.randint(torch.iinfo(torch.int64).max, (), dtype=torch.int64)
@@ -99,6 +106,7 @@ def attention(
     >>> q.grad.shape
     torch.Size([1, 2, 4, 8])
     """
+    check_tensors("attention", q=q, k=k, v=v)
     text, tensors = _ops.describe_mask(mask)
     real = _ops.real_dtype(q.dtype)
 
@@ -135,6 +143,7 @@ def varlen_attention(
     >>> regard.torch.varlen_attention(q, q, q, torch.tensor([0, 3, 7])).shape
     torch.Size([7, 2, 8])
     """
+    check_tensors("varlen_attention", query=query, key=key, value=value)
     if not enable_gqa and query.shape[1] != key.shape[1]:
         raise ValueError("varlen_attention: without enable_gqa, query and key must have the same "
                          f"heads; query is {list(query.shape)}, key is {list(key.shape)}")
@@ -227,6 +236,7 @@ def scaled_dot_product_attention(
     >>> regard.torch.scaled_dot_product_attention(q, q, q, is_causal=True).shape
     torch.Size([2, 8, 16, 64])
     """
+    check_tensors("scaled_dot_product_attention", query=query, key=key, value=value)
     if attn_mask is None and dropout_p == 0.0 and query.dim() == 4:
         # The common small call: as few steps as there can be.
         batch, heads, _, dim = query.shape

@@ -88,6 +88,7 @@ def multi_head_attention_forward(
     static_v: Optional[Tensor] = None, average_attn_weights: bool = True, is_causal: bool = False,
 ) -> Tuple[Tensor, Optional[Tensor]]:
     """`torch.nn.functional.multi_head_attention_forward`, by regard."""
+    _functional.check_tensors("MultiheadAttention", query=query, key=key, value=value)
     if static_k is not None or static_v is not None:
         _refuse("static_k and static_v are not supported")
     if query.dim() not in (2, 3) or key.dim() != query.dim() or value.dim() != query.dim():
@@ -169,6 +170,7 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
         attn_mask: Optional[Tensor] = None, average_attn_weights: bool = True,
         is_causal: bool = False,
     ) -> Tuple[Tensor, Optional[Tensor]]:
+        _functional.check_tensors("MultiheadAttention", query=query, key=key, value=value)
         if query.device.type not in ("cpu", "meta") or query.is_nested:
             return super().forward(query, key, value, key_padding_mask, need_weights, attn_mask,
                                    average_attn_weights, is_causal)

@@ -32,26 +32,6 @@ TensorView<const T, 4> hollow(const std::array<std::int64_t, 4>& extents) {
   return {&element, extents, {0, 0, 0, 1}};
 }
 
-void count_pairs(const BoundMask& mask, std::int64_t index, const Entry& entry,
-                 Explanation& e) {
-  for (std::int64_t head = 0; head < e.shape.heads; ++head) {
-    for (std::int64_t query = 0; query < entry.q_len; ++query) {
-      const KeyRange seen = mask.range(index, head, query);
-      e.visible_pairs += seen.end - seen.begin;
-      if (mask.dense().empty()) continue;
-      for (std::int64_t key = seen.begin; key < seen.end; ++key) {
-        for (const DensePart& part : mask.dense()) {
-          if (part.row(index, head, query)[key] == part.visible_when) continue;
-          --e.visible_pairs;
-          break;
-        }
-      }
-    }
-  }
-  e.rows += e.shape.heads * entry.q_len;
-  e.pairs += e.shape.heads * entry.q_len * entry.kv_len;
-}
-
 template <typename T>
 void explain_fused(const Problem<T>& p, const EntryMasks<T>& masks,
                    Explanation& e) {
@@ -63,12 +43,7 @@ void explain_fused(const Problem<T>& p, const EntryMasks<T>& masks,
   e.splits = plan.splits;
   e.tile_rows = kernels::kGroupRows;
   e.tile_keys = kernels::kKeyBlock;
-  detail::TileCount tiles;
-  for (std::int64_t i = 0; i < plan.blocks.size(); ++i) {
-    const detail::RowBlock block = plan.blocks[i];
-    masks.with(block.index,
-               [&](const BoundMask& mask) { tiles.add(p, mask, block); });
-  }
+  const detail::TileCount tiles = detail::count_tiles(p, masks, plan.blocks);
   e.full_tiles = tiles.full;
   e.mixed_tiles = tiles.mixed;
   e.skipped_tiles = tiles.skipped;
@@ -86,7 +61,7 @@ void explain_fused(const Problem<T>& p, const EntryMasks<T>& masks,
 template <typename T>
 void explain_plain(const Problem<T>& p, Explanation& e) {
   std::int64_t longest = 0;
-  for (std::int64_t i = 0; i < p.entries; ++i) {
+  for (std::int64_t i = 0; i < (p.packed ? p.entries : 1); ++i) {
     const Entry entry = p.entry(i);
     longest = std::max(longest, entry.kv_len);
     e.threads = std::max(
@@ -111,10 +86,14 @@ Explanation explain_as(const AttentionShape& s,
   if (fused) e.path = AttentionPath::kFused;
   if (p.entries == 0 || p.heads == 0 || s.q_len == 0) return e;
   const EntryMasks<T> masks(p);
-  for (std::int64_t i = 0; i < p.entries; ++i) {
-    masks.with(
-        i, [&](const BoundMask& mask) { count_pairs(mask, i, p.entry(i), e); });
+  for (std::int64_t i = 0; i < (p.packed ? p.entries : 1); ++i) {
+    const Entry entry = p.entry(i);
+    const std::int64_t rows =
+        (p.packed ? 1 : p.entries) * p.heads * entry.q_len;
+    e.rows += rows;
+    e.pairs += rows * entry.kv_len;
   }
+  e.visible_pairs = detail::count_visible_pairs(p, masks);
   e.flops = 2.0 * static_cast<double>(s.d_k + s.d_v) *
             static_cast<double>(e.visible_pairs);
   if (fused) {
@@ -175,6 +154,14 @@ Explanation explain(const AttentionShape& shape,
           "no extent may be negative; batch, heads, kv_heads, q_len, kv_len, "
           "d_k and d_v are ",
           to_string(extents));
+  double pairs = static_cast<double>(shape.batch);
+  for (const std::int64_t n : {shape.heads, shape.q_len, shape.kv_len}) {
+    pairs *= static_cast<double>(n);
+  }
+  require(pairs < 9e18, kWhere,
+          "batch * heads * q_len * kv_len must be below 9e18, or it cannot be "
+          "counted; it is ",
+          pairs);
   require(options.compute == Compute::kFloat32, kWhere,
           "compute must be kFloat32: other arithmetic has no tiles to tell of");
   switch (shape.dtype) {

@@ -2,9 +2,14 @@
 #include "attention/tile_count.h"
 
 #include <algorithm>
+#include <map>
+#include <numeric>
+#include <utility>
+#include <variant>
 
 #include "kernels/attention_forward.h"
 #include "kernels/visible_run.h"
+#include "mask/parts.h"
 
 namespace regard::detail {
 namespace {
@@ -14,6 +19,8 @@ using kernels::kKeyBlock;
 using kernels::kSplitKeys;
 
 bool is_empty(KeyRange range) { return range.begin >= range.end; }
+
+std::int64_t length(KeyRange range) { return range.end - range.begin; }
 
 KeyRange join(KeyRange a, KeyRange b) {
   if (is_empty(a)) return b;
@@ -25,99 +32,454 @@ KeyRange meet(KeyRange a, KeyRange b) {
   return {std::max(a.begin, b.begin), std::min(a.end, b.end)};
 }
 
-std::int64_t tiles_of(std::int64_t keys) {
-  const std::int64_t whole = (kSplitKeys + kKeyBlock - 1) / kKeyBlock;
-  return keys / kSplitKeys * whole +
-         (keys % kSplitKeys + kKeyBlock - 1) / kKeyBlock;
+std::int64_t divided_up(std::int64_t n, std::int64_t by) {
+  return (n + by - 1) / by;
+}
+
+// The tiles of the keys [begin, kv_len): they start anew at every split.
+class TileGrid {
+ public:
+  explicit TileGrid(std::int64_t begin)
+      : begin_(begin), next_split_((begin / kSplitKeys + 1) * kSplitKeys) {}
+
+  // The number of the tile that holds a key.
+  std::int64_t tile_of(std::int64_t key) const {
+    if (key < next_split_) return (key - begin_) / kKeyBlock;
+    return divided_up(next_split_ - begin_, kKeyBlock) +
+           (key - next_split_) / kSplitKeys * kTilesOfASplit +
+           (key - next_split_) % kSplitKeys / kKeyBlock;
+  }
+  bool starts_at(std::int64_t key) const {
+    return tile_of(key) != tile_of(key - 1);
+  }
+
+ private:
+  static constexpr std::int64_t kTilesOfASplit =
+      (kSplitKeys + kKeyBlock - 1) / kKeyBlock;
+  std::int64_t begin_, next_split_;
+};
+
+// Counts the tiles of one block of rows after the other.
+template <typename T>
+class BlockCounter {
+ public:
+  BlockCounter(const Problem<T>& problem, const BoundMask& mask)
+      : p_(problem), mask_(mask) {}
+
+  TileCount operator()(const RowBlock& block) {
+    measure(block);
+    const std::int64_t kv_len = p_.entry(block.index).kv_len;
+    KeyRange keys{kv_len, 0};
+    for (const Group& group : groups_) {
+      keys.begin = std::min(keys.begin, group.any.begin);
+      keys.end = std::max(keys.end, group.any.end);
+    }
+    keys.begin = keys.begin / 4 * 4;
+    TileCount count;
+    for (const Group& group : groups_) {
+      count += ranges_say_all_ ? count_ranges(group, TileGrid(keys.begin))
+                               : count_dense(group, block.index, keys);
+    }
+    count.skipped =
+        std::ssize(groups_) * tiles_of(kv_len) - (count.full + count.mixed);
+    return count;
+  }
+
+ private:
+  struct Row {
+    std::int64_t head, query;
+    KeyRange seen;
+  };
+  struct Group {
+    std::int64_t first, count;  // of rows_
+    KeyRange any, all;          // seen by some row, and by every row
+  };
+
+  static std::int64_t tiles_of(std::int64_t keys) {
+    return keys == 0 ? 0 : TileGrid(0).tile_of(keys - 1) + 1;
+  }
+
+  void measure(const RowBlock& block) {
+    rows_.clear();
+    groups_.clear();
+    ranges_say_all_ = true;
+    for (std::int64_t i = 0; i < block.count; ++i) {
+      const std::int64_t at = block.first + i;
+      Row row{block.kv_head * p_.group + at % p_.group, at / p_.group, {}};
+      row.seen = mask_.range(block.index, row.head, row.query);
+      for (const DensePart& part : mask_.dense()) {
+        const kernels::VisibleRun run = kernels::visible_run(
+            part.row(block.index, row.head, row.query), row.seen.begin,
+            row.seen.end, part.visible_when);
+        row.seen = {run.begin, run.end};
+        ranges_say_all_ = ranges_say_all_ && run.whole;
+      }
+      rows_.push_back(row);
+      if (i % kGroupRows == 0) groups_.push_back({i, 0, {}, row.seen});
+      Group& group = groups_.back();
+      group.any = join(group.any, row.seen);
+      group.all = meet(group.all, row.seen);
+      ++group.count;
+    }
+  }
+
+  // Where a row sees all of its range: every tile that meets the range of some
+  // row is visited, and those within the range of every row are full.
+  static TileCount count_ranges(const Group& group, const TileGrid& grid) {
+    const auto [any, all] = std::pair(group.any, group.all);
+    if (is_empty(any)) return {};
+    const std::int64_t first = grid.tile_of(any.begin);
+    const std::int64_t last = grid.tile_of(any.end - 1);
+    std::int64_t full = 0;
+    if (!is_empty(all)) {
+      // A tile that reaches past `any` is cut there, and is whole for that.
+      const bool whole_begin =
+          all.begin == any.begin || grid.starts_at(all.begin);
+      const bool whole_end = all.end == any.end || grid.starts_at(all.end);
+      const std::int64_t from = grid.tile_of(all.begin) + (whole_begin ? 0 : 1);
+      const std::int64_t to = grid.tile_of(all.end - 1) - (whole_end ? 0 : 1);
+      full = std::max<std::int64_t>(0, to - from + 1);
+    }
+    return {full, last - first + 1 - full, 0, group.count * length(any)};
+  }
+
+  TileCount count_dense(const Group& group, std::int64_t index,
+                        KeyRange block_keys) const {
+    TileCount count;
+    for (std::int64_t split = block_keys.begin / kSplitKeys;
+         split * kSplitKeys < block_keys.end; ++split) {
+      const KeyRange split_keys =
+          meet(block_keys, {split * kSplitKeys, (split + 1) * kSplitKeys});
+      for (std::int64_t key = split_keys.begin; key < split_keys.end;
+           key += kKeyBlock) {
+        const KeyRange keys =
+            meet({key, std::min(split_keys.end, key + kKeyBlock)}, group.any);
+        if (is_empty(keys)) continue;
+        const auto [any_shown, any_hidden] = look_at(group, index, keys);
+        if (!any_shown) continue;
+        const bool in_range =
+            group.all.begin <= keys.begin && keys.end <= group.all.end;
+        ++(in_range && !any_hidden ? count.full : count.mixed);
+        count.visited_pairs += group.count * length(keys);
+      }
+    }
+    return count;
+  }
+
+  struct Looked {
+    bool any_shown, any_hidden;
+  };
+  Looked look_at(const Group& group, std::int64_t index, KeyRange keys) const {
+    // Of several parts together it is not looked for.
+    Looked seen{mask_.dense().size() != 1, false};
+    for (const DensePart& part : mask_.dense()) {
+      for (std::int64_t i = group.first; i < group.first + group.count; ++i) {
+        if (seen.any_shown && seen.any_hidden) return seen;
+        const Row& row = rows_[static_cast<std::size_t>(i)];
+        const bool* pairs = part.row(index, row.head, row.query);
+        const auto shown =
+            std::count(pairs + keys.begin, pairs + keys.end, part.visible_when);
+        seen.any_shown = seen.any_shown || shown > 0;
+        seen.any_hidden = seen.any_hidden || shown < length(keys);
+      }
+    }
+    return seen;
+  }
+
+  const Problem<T>& p_;
+  const BoundMask& mask_;
+  std::vector<Row> rows_;
+  std::vector<Group> groups_;
+  bool ranges_say_all_ = true;  // of rows_: the dense parts hide nothing else
+};
+
+template <typename Part>
+const Part* part_of(const Mask& mask) {
+  for (const auto& part : mask.parts()) {
+    if (const auto* found = std::get_if<Part>(&part->what)) return found;
+  }
+  return nullptr;
+}
+
+// What a mask without dense parts looks like from one head of one entry:
+// stretches of queries along which each end of a row's range stands still or
+// moves on with the query.
+struct Stretch {
+  std::int64_t begin, end;  // of the queries
+};
+
+class Stretches {
+ public:
+  Stretches(const Mask& mask, const BoundMask& bound, std::int64_t index)
+      : bound_(bound), index_(index) {
+    const std::int64_t q_len = bound.sizes().q_len;
+    // Between these, ends never fall and never rise faster than the query.
+    std::vector<std::int64_t> cuts = {0, q_len};
+    for (const auto& part : mask.parts()) {
+      if (const auto* lengths = std::get_if<LengthsPart>(&part->what);
+          lengths != nullptr && lengths->query_lengths) {
+        cuts.push_back(
+            (*lengths->query_lengths)[static_cast<std::size_t>(index)]);
+      }
+      if (const auto* documents = std::get_if<DocumentsPart>(&part->what)) {
+        for (std::size_t q = 1; q < documents->ranges.size(); ++q) {
+          if (documents->ranges[q] != documents->ranges[q - 1]) {
+            cuts.push_back(static_cast<std::int64_t>(q));
+          }
+        }
+      }
+    }
+    std::sort(cuts.begin(), cuts.end());
+    for (std::size_t i = 1; i < cuts.size(); ++i) {
+      may_merge_ = false;
+      if (cuts[i - 1] < cuts[i]) add(cuts[i - 1], cuts[i]);
+    }
+  }
+
+  const std::vector<Stretch>& all() const { return all_; }
+
+  std::int64_t visible_pairs() const {
+    std::int64_t pairs = 0;
+    for (const auto& [begin, end] : all_) {
+      // An arithmetic series: of an odd number of terms, first and last have an
+      // even sum.
+      const std::int64_t count = end - begin;
+      const std::int64_t sum = length(seen(begin)) + length(seen(end - 1));
+      pairs += count % 2 == 0 ? count / 2 * sum : sum / 2 * count;
+    }
+    return pairs;
+  }
+
+ private:
+  KeyRange seen(std::int64_t query) const {
+    return bound_.range(index_, 0, query);
+  }
+
+  bool is_even(std::int64_t begin, std::int64_t end) const {
+    const std::int64_t steps = end - 1 - begin;
+    const KeyRange first = seen(begin), last = seen(end - 1);
+    const auto even = [steps](std::int64_t a, std::int64_t b) {
+      return b == a || b == a + steps;
+    };
+    return even(first.begin, last.begin) && even(first.end, last.end);
+  }
+
+  void add(std::int64_t begin, std::int64_t end) {
+    if (!is_even(begin, end)) {
+      const std::int64_t middle = begin + (end - begin) / 2;
+      add(begin, middle);
+      return add(middle, end);
+    }
+    if (may_merge_ && is_even(all_.back().begin, end)) {
+      all_.back().end = end;
+    } else {
+      all_.push_back({begin, end});
+    }
+    may_merge_ = true;
+  }
+
+  const BoundMask& bound_;
+  std::int64_t index_;
+  std::vector<Stretch> all_;
+  bool may_merge_ = false;
+};
+
+// The blocks of one key-value head of an entry, for a mask without dense parts.
+template <typename T>
+class HeadCounter {
+ public:
+  HeadCounter(const Problem<T>& p, const BoundMask& mask, std::int64_t index,
+              int rows_a_block)
+      : count_block_(p, mask),
+        index_(index),
+        group_(p.group),
+        block_rows_(rows_a_block),
+        rows_(p.entry(index).q_len * p.group),
+        // Moved by so many blocks, a range is moved by whole splits, and its
+        // tiles with it.
+        period_(std::lcm<std::int64_t>(rows_a_block, kSplitKeys * group_) /
+                rows_a_block),
+        stretches_(p.options.mask, mask, index) {}
+
+  TileCount operator()() {
+    TileCount total;
+    std::int64_t done = 0;
+    for (const Stretch& stretch : stretches_.all()) {
+      // Near its ends a range may be shorter than a split, and rows of two
+      // stretches may share a block.
+      constexpr std::int64_t kMargin = 2 * kSplitKeys;
+      const std::int64_t from =
+          divided_up((stretch.begin + kMargin) * group_, block_rows_);
+      const std::int64_t to = (stretch.end - kMargin) * group_ / block_rows_;
+      if (to - from <= 3 * period_) continue;
+      total += one_by_one(done, from);
+      total += by_periods(from, to);
+      done = to;
+    }
+    total += one_by_one(done, divided_up(rows_, block_rows_));
+    return total;
+  }
+
+ private:
+  TileCount count(std::int64_t block) {
+    const std::int64_t first = block * block_rows_;
+    return count_block_(
+        {.index = index_,
+         .kv_head = 0,
+         .first = first,
+         .count = static_cast<int>(std::min(block_rows_, rows_ - first))});
+  }
+
+  TileCount one_by_one(std::int64_t from, std::int64_t to) {
+    TileCount total;
+    while (from < to) {
+      // Blocks of one query only, as large groups have them, are alike.
+      const std::int64_t query = from * block_rows_ / group_;
+      const std::int64_t same =
+          std::min(to, (query + 1) * group_ / block_rows_) - from;
+      const std::int64_t times = std::max<std::int64_t>(1, same);
+      total += times * count(from);
+      from += times;
+    }
+    return total;
+  }
+
+  // Each period has a fixed number of tiles more than the one before, or fewer.
+  TileCount by_periods(std::int64_t from, std::int64_t to) {
+    const std::int64_t periods = (to - from) / period_;
+    const TileCount first = one_by_one(from, from + period_);
+    const TileCount second = one_by_one(from + period_, from + 2 * period_);
+    TileCount total = periods * first;
+    // The sum of 0 .. periods - 1, times the step: the even factor is halved.
+    const std::int64_t a = periods % 2 == 0 ? periods / 2 : periods;
+    const std::int64_t b = periods % 2 == 0 ? periods - 1 : (periods - 1) / 2;
+    total += a * (b * (second - first));
+    total += one_by_one(from + periods * period_, to);
+    return total;
+  }
+
+  BlockCounter<T> count_block_;
+  std::int64_t index_, group_, block_rows_, rows_, period_;
+  Stretches stretches_;
+};
+
+// Calls body(index, times) for entries that stand for so many alike.
+template <typename T, typename Body>
+void for_different_entries(const Problem<T>& p, const Body& body) {
+  if (p.packed) {
+    for (std::int64_t i = 0; i < p.entries; ++i) body(i, std::int64_t{1});
+    return;
+  }
+  const auto* lengths = part_of<LengthsPart>(p.options.mask);
+  if (lengths == nullptr) return body(std::int64_t{0}, p.entries);
+  // By the lengths that all parts give it.
+  std::map<std::vector<std::int64_t>, std::pair<std::int64_t, std::int64_t>>
+      alike;
+  for (std::int64_t i = 0; i < p.entries; ++i) {
+    std::vector<std::int64_t> key;
+    for (const auto& part : p.options.mask.parts()) {
+      const auto* each = std::get_if<LengthsPart>(&part->what);
+      if (each == nullptr) continue;
+      key.push_back(each->kv_lengths[static_cast<std::size_t>(i)]);
+      if (each->query_lengths) {
+        key.push_back((*each->query_lengths)[static_cast<std::size_t>(i)]);
+      }
+    }
+    ++alike.try_emplace(std::move(key), i, 0).first->second.second;
+  }
+  for (const auto& [key, entry] : alike) body(entry.first, entry.second);
+}
+
+std::int64_t visible_in_row(const BoundMask& mask, std::int64_t index,
+                            std::int64_t head, std::int64_t query) {
+  const KeyRange seen = mask.range(index, head, query);
+  std::int64_t visible = length(seen);
+  for (std::int64_t key = seen.begin; key < seen.end && !mask.dense().empty();
+       ++key) {
+    visible -= !std::all_of(
+        mask.dense().begin(), mask.dense().end(), [&](const DensePart& part) {
+          return part.row(index, head, query)[key] == part.visible_when;
+        });
+  }
+  return visible;
 }
 
 }  // namespace
 
+TileCount& TileCount::operator+=(const TileCount& other) {
+  full += other.full;
+  mixed += other.mixed;
+  skipped += other.skipped;
+  visited_pairs += other.visited_pairs;
+  return *this;
+}
+
+TileCount operator*(std::int64_t times, const TileCount& c) {
+  return {times * c.full, times * c.mixed, times * c.skipped,
+          times * c.visited_pairs};
+}
+
+TileCount operator-(const TileCount& a, const TileCount& b) {
+  TileCount difference = a;
+  difference += -1 * b;
+  return difference;
+}
+
 template <typename T>
-void TileCount::add(const Problem<T>& p, const BoundMask& mask,
-                    const RowBlock& block) {
-  rows_.clear();
-  for (std::int64_t i = block.first; i < block.first + block.count; ++i) {
-    rows_.push_back({block.kv_head * p.group + i % p.group, i / p.group, {}});
-  }
-  measure(mask, block.index);
-  KeyRange block_keys{p.entry(block.index).kv_len, 0};
-  for (const Group& group : groups_) {
-    block_keys.begin = std::min(block_keys.begin, group.any.begin);
-    block_keys.end = std::max(block_keys.end, group.any.end);
-  }
-  block_keys.begin = block_keys.begin / 4 * 4;
-  const std::int64_t before = full + mixed;
-  for (std::int64_t split = block_keys.begin / kSplitKeys;
-       split * kSplitKeys < block_keys.end; ++split) {
-    const KeyRange split_keys =
-        meet(block_keys, {split * kSplitKeys, (split + 1) * kSplitKeys});
-    for (std::int64_t key = split_keys.begin; key < split_keys.end;
-         key += kKeyBlock) {
-      for (const Group& group : groups_) {
-        const KeyRange keys =
-            meet({key, std::min(split_keys.end, key + kKeyBlock)}, group.any);
-        const Tile tile = classify(mask, block.index, group, keys);
-        if (tile == Tile::kSkipped) continue;
-        ++(tile == Tile::kFull ? full : mixed);
-        visited_pairs += group.count * (keys.end - keys.begin);
-      }
+TileCount count_tiles(const Problem<T>& p, const EntryMasks<T>& masks,
+                      const RowBlocks& blocks) {
+  TileCount total;
+  if (part_of<DensePart>(p.options.mask) != nullptr) {
+    for (std::int64_t i = 0; i < blocks.size(); ++i) {
+      masks.with(blocks[i].index, [&](const BoundMask& mask) {
+        total += BlockCounter<T>(p, mask)(blocks[i]);
+      });
     }
+    return total;
   }
-  skipped += std::ssize(groups_) * tiles_of(p.entry(block.index).kv_len) -
-             (full + mixed - before);
+  for_different_entries(p, [&](std::int64_t index, std::int64_t times) {
+    masks.with(index, [&](const BoundMask& mask) {
+      HeadCounter<T> count(p, mask, index, blocks.rows());
+      total += times * p.kv_heads * count();
+    });
+  });
+  return total;
 }
 
-void TileCount::measure(const BoundMask& mask, std::int64_t index) {
-  groups_.clear();
-  ranges_say_all_ = true;
-  for (std::int64_t i = 0; i < std::ssize(rows_); ++i) {
-    Row& row = rows_[static_cast<std::size_t>(i)];
-    row.seen = mask.range(index, row.head, row.query);
-    for (const DensePart& part : mask.dense()) {
-      const kernels::VisibleRun run =
-          kernels::visible_run(part.row(index, row.head, row.query),
-                               row.seen.begin, row.seen.end, part.visible_when);
-      row.seen = {run.begin, run.end};
-      ranges_say_all_ = ranges_say_all_ && run.whole;
+template <typename T>
+std::int64_t count_visible_pairs(const Problem<T>& p,
+                                 const EntryMasks<T>& masks) {
+  std::int64_t total = 0;
+  if (part_of<DensePart>(p.options.mask) != nullptr) {
+    for (std::int64_t i = 0; i < p.entries; ++i) {
+      masks.with(i, [&](const BoundMask& mask) {
+        for (std::int64_t row = 0; row < p.heads * p.entry(i).q_len; ++row) {
+          total += visible_in_row(mask, i, row % p.heads, row / p.heads);
+        }
+      });
     }
-    if (i % kGroupRows == 0) groups_.push_back({i, 0, {}, row.seen});
-    Group& group = groups_.back();
-    group.any = join(group.any, row.seen);
-    group.all = meet(group.all, row.seen);
-    ++group.count;
+    return total;
   }
+  for_different_entries(p, [&](std::int64_t index, std::int64_t times) {
+    masks.with(index, [&](const BoundMask& mask) {
+      total += times * p.heads *
+               Stretches(p.options.mask, mask, index).visible_pairs();
+    });
+  });
+  return total;
 }
 
-TileCount::Tile TileCount::classify(const BoundMask& mask, std::int64_t index,
-                                    const Group& group, KeyRange keys) const {
-  if (is_empty(keys)) return Tile::kSkipped;
-  // Of several parts together it is not looked for.
-  bool any_shown = ranges_say_all_ || mask.dense().size() != 1;
-  bool any_hidden = false;
-  for (const DensePart& part : mask.dense()) {
-    if (ranges_say_all_) break;
-    for (std::int64_t i = group.first; i < group.first + group.count; ++i) {
-      if (any_shown && any_hidden) break;
-      const Row& row = rows_[static_cast<std::size_t>(i)];
-      const bool* pairs = part.row(index, row.head, row.query);
-      const auto shown =
-          std::count(pairs + keys.begin, pairs + keys.end, part.visible_when);
-      any_shown = any_shown || shown > 0;
-      any_hidden = any_hidden || shown < keys.end - keys.begin;
-    }
-  }
-  if (!any_shown) return Tile::kSkipped;
-  const bool in_range =
-      group.all.begin <= keys.begin && keys.end <= group.all.end;
-  return in_range && !any_hidden ? Tile::kFull : Tile::kMixed;
-}
-
-template void TileCount::add(const Problem<float>&, const BoundMask&,
-                             const RowBlock&);
-template void TileCount::add(const Problem<BFloat16>&, const BoundMask&,
-                             const RowBlock&);
-template void TileCount::add(const Problem<Float16>&, const BoundMask&,
-                             const RowBlock&);
+template TileCount count_tiles(const Problem<float>&, const EntryMasks<float>&,
+                               const RowBlocks&);
+template TileCount count_tiles(const Problem<BFloat16>&,
+                               const EntryMasks<BFloat16>&, const RowBlocks&);
+template TileCount count_tiles(const Problem<Float16>&,
+                               const EntryMasks<Float16>&, const RowBlocks&);
+template std::int64_t count_visible_pairs(const Problem<float>&,
+                                          const EntryMasks<float>&);
+template std::int64_t count_visible_pairs(const Problem<BFloat16>&,
+                                          const EntryMasks<BFloat16>&);
+template std::int64_t count_visible_pairs(const Problem<Float16>&,
+                                          const EntryMasks<Float16>&);
 
 }  // namespace regard::detail

@@ -4,42 +4,35 @@
 #include <cstdint>
 #include <vector>
 
+#include "attention/entry_masks.h"
 #include "attention/problem.h"
 #include "attention/row_blocks.h"
 
 namespace regard::detail {
 
-// How the kernel would class the tiles of one block of rows: what ScoreBlock
-// and the loop over its key blocks do, without scores.
-class TileCount {
- public:
+// How the kernel classes tiles of rows and keys.
+struct TileCount {
   std::int64_t full = 0;
   std::int64_t mixed = 0;
   std::int64_t skipped = 0;
   std::int64_t visited_pairs = 0;
 
-  template <typename T>
-  void add(const Problem<T>& problem, const BoundMask& mask,
-           const RowBlock& block);
-
- private:
-  struct Row {
-    std::int64_t head, query;
-    KeyRange seen;
-  };
-  struct Group {
-    std::int64_t first, count;  // of rows_
-    KeyRange any, all;          // seen by some row, and by every row
-  };
-  enum class Tile { kSkipped, kMixed, kFull };
-
-  void measure(const BoundMask& mask, std::int64_t index);
-  Tile classify(const BoundMask& mask, std::int64_t index, const Group& group,
-                KeyRange keys) const;
-
-  std::vector<Row> rows_;
-  std::vector<Group> groups_;
-  bool ranges_say_all_ = true;  // of rows_: the dense parts hide nothing else
+  TileCount& operator+=(const TileCount& other);
+  bool operator==(const TileCount&) const = default;
 };
+TileCount operator*(std::int64_t times, const TileCount& count);
+TileCount operator-(const TileCount& a, const TileCount& b);
+
+// The tiles of a whole problem: what ScoreBlock and the loop over its key
+// blocks do, without scores. Takes time in proportion to the pairs of a dense
+// mask, to the queries of documents, and to neither with every other mask.
+template <typename T>
+TileCount count_tiles(const Problem<T>& problem, const EntryMasks<T>& masks,
+                      const RowBlocks& blocks);
+
+// The pairs that the mask shows, of all heads and entries, in the same time.
+template <typename T>
+std::int64_t count_visible_pairs(const Problem<T>& problem,
+                                 const EntryMasks<T>& masks);
 
 }  // namespace regard::detail

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <string>
 #include <vector>
 
@@ -245,6 +246,152 @@ TEST(Explain, CountsPackedSequencesEachOnItsOwn) {
   expect_counts(c);
   c.mask = test::causal_spec();
   expect_counts(c);
+}
+
+// Tiles walked one by one, from the keys that each query sees: for sizes where
+// nobody can look at every pair.
+class TileWalk {
+ public:
+  std::int64_t visible = 0, full = 0, mixed = 0, skipped = 0, visited = 0;
+
+  template <typename Seen>
+  TileWalk(const Explanation& e, const Seen& seen) {
+    const AttentionShape& s = e.shape;
+    const std::int64_t group = s.heads / s.kv_heads, rows = s.q_len * group;
+    for (std::int64_t first = 0; first < rows; first += e.rows_a_block) {
+      const std::int64_t last = std::min(rows, first + e.rows_a_block);
+      std::vector<KeyRange> some, every;
+      std::vector<std::int64_t> counts;
+      std::int64_t start = s.kv_len;
+      for (std::int64_t g = first; g < last; g += e.tile_rows) {
+        KeyRange any{s.kv_len, 0}, all{0, s.kv_len};
+        const std::int64_t end = std::min(last, g + e.tile_rows);
+        for (std::int64_t row = g; row < end; ++row) {
+          const KeyRange keys = seen(row / group);
+          all = {std::max(all.begin, keys.begin), std::min(all.end, keys.end)};
+          if (keys.begin >= keys.end) continue;
+          any = {std::min(any.begin, keys.begin), std::max(any.end, keys.end)};
+          visible += keys.end - keys.begin;
+        }
+        if (any.end == 0) any = {0, 0};
+        some.push_back(any);
+        every.push_back(all);
+        counts.push_back(end - g);
+        start = std::min(start, any.begin);
+      }
+      start = start / 4 * 4;
+      for (std::size_t g = 0; g < some.size(); ++g) {
+        std::int64_t left = 0;
+        for (std::int64_t split = 0; split < s.kv_len; split += 1024) {
+          const std::int64_t end = std::min(s.kv_len, split + 1024);
+          left += (end - split + e.tile_keys - 1) / e.tile_keys;
+          for (std::int64_t key = std::max(split, start); key < end;
+               key += e.tile_keys) {
+            const KeyRange tile{
+                std::max(key, some[g].begin),
+                std::min({end, key + e.tile_keys, some[g].end})};
+            if (tile.begin >= tile.end) continue;
+            --left;
+            visited += counts[g] * (tile.end - tile.begin);
+            ++(every[g].begin <= tile.begin && tile.end <= every[g].end
+                   ? full
+                   : mixed);
+          }
+        }
+        skipped += left;
+      }
+    }
+  }
+};
+
+// Of one batch entry and key-value head; others are counted as often.
+template <typename Seen>
+void expect_walk(const AttentionShape& shape, const Mask& mask,
+                 const Seen& seen) {
+  const Explanation e = explain(shape, {.mask = mask});
+  SCOPED_TRACE(to_string(e));
+  ASSERT_EQ(e.path, AttentionPath::kFused);
+  const TileWalk truth(e, seen);
+  const std::int64_t times = shape.batch * shape.kv_heads;
+  EXPECT_EQ(e.visible_pairs, times * truth.visible);
+  EXPECT_EQ(e.full_tiles, times * truth.full);
+  EXPECT_EQ(e.mixed_tiles, times * truth.mixed);
+  EXPECT_EQ(e.skipped_tiles, times * truth.skipped);
+  EXPECT_EQ(e.visited_pairs, times * truth.visited);
+}
+
+TEST(Explain, CountsLongInputsAsAWalkOverTheirTilesDoes) {
+  // Widths of a window from none to many splits, and offsets that are no
+  // multiple of anything.
+  for (const auto& [q_len, kv_len, group] :
+       std::vector<std::array<std::int64_t, 3>>{{40000, 40000, 1},
+                                                {30001, 47011, 1},
+                                                {47011, 30001, 3},
+                                                {20000, 35000, 8},
+                                                {15000, 9000, 100}}) {
+    const AttentionShape shape{.batch = 2,
+                               .heads = 2 * group,
+                               .kv_heads = 2,
+                               .q_len = q_len,
+                               .kv_len = kv_len,
+                               .d_k = 64,
+                               .d_v = 64};
+    const std::int64_t n = kv_len, shift = kv_len - q_len;
+    const auto within = [n](std::int64_t begin, std::int64_t end) {
+      begin = std::clamp<std::int64_t>(begin, 0, n);
+      return KeyRange{begin, std::clamp(end, begin, n)};
+    };
+    expect_walk(shape, {}, [&](std::int64_t) { return within(0, n); });
+    expect_walk(shape, mask::causal(),
+                [&](std::int64_t q) { return within(0, q + shift + 1); });
+    expect_walk(shape, mask::causal(mask::kTopLeft),
+                [&](std::int64_t q) { return within(0, q + 1); });
+    for (const std::int64_t width : {0, 5, 1000, 5001}) {
+      expect_walk(shape, mask::window(width, 2 * width), [&](std::int64_t q) {
+        return within(q + shift - width, q + shift + 2 * width + 1);
+      });
+      expect_walk(shape, mask::window(width, -1),
+                  [&](std::int64_t q) { return within(q + shift - width, n); });
+      expect_walk(shape, mask::prefix(3 * width + 1) & mask::window(width, 50),
+                  [&](std::int64_t q) {
+                    return within(
+                        q + shift - width,
+                        std::min(q + shift + 51,
+                                 std::max(q + shift + 1, 3 * width + 1)));
+                  });
+    }
+    const std::int64_t known = n * 2 / 3, asked = q_len * 4 / 5;
+    const std::vector<std::int64_t> kv_lengths(2, known), lengths(2, asked);
+    expect_walk(shape, mask::causal() & mask::lengths(kv_lengths, lengths),
+                [&](std::int64_t q) {
+                  return within(0,
+                                q < asked ? std::min(known, q + shift + 1) : 0);
+                });
+  }
+}
+
+TEST(Explain, CountsMoreThanAnybodyCouldWalkOver) {
+  AttentionShape shape{.batch = 1,
+                       .heads = 8,
+                       .kv_heads = 1,
+                       .q_len = 1000000000,
+                       .kv_len = 1000000000,
+                       .d_k = 64,
+                       .d_v = 64};
+  const Explanation e = explain(shape, {.mask = mask::causal()});
+  // 8 heads of n (n + 1) / 2 pairs.
+  EXPECT_EQ(e.visible_pairs, 4000000004000000000);
+  // Splits of 1024 keys are 11 tiles; 8 heads of 6 queries are a group of rows.
+  const std::int64_t groups = (8000000000 + 47) / 48;
+  const std::int64_t tiles = 1000000000 / 1024 * 11 + (1000000000 % 1024) / 96 +
+                             (1000000000 % 1024 % 96 == 0 ? 0 : 1);
+  EXPECT_EQ(e.full_tiles + e.mixed_tiles + e.skipped_tiles, groups * tiles);
+  shape.dtype = DType::kFloat64;
+  EXPECT_EQ(explain(shape, {.mask = mask::causal()}).visible_pairs,
+            4000000004000000000);
+  shape.batch = 1 << 20;
+  EXPECT_THAT(test::refusal([&] { explain(shape); }),
+              StartsWith("explain: batch * heads * q_len * kv_len must be"));
 }
 
 TEST(Explain, TellsThatFewRowsOfManyKeysRunInSplits) {

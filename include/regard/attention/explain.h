@@ -59,10 +59,11 @@ struct Explanation {
 
 // What attention_forward does with a call of these sizes: nothing is computed,
 // and of the options only masks and sizes are looked at. Takes time in
-// proportion to the rows, or to the pairs where a dense mask must be read.
+// proportion to the pairs of a dense mask, which must be read, to the queries
+// of documents and to the lengths, and to no size with every other mask.
 // options.bias and the like are those of a float call for every dtype. Packed
-// calls have batch 1. Throws InvalidArgument where attention_forward would, and
-// for another compute than kFloat32.
+// calls have batch 1. Throws InvalidArgument where attention_forward would, for
+// another compute than kFloat32, and for more than 9e18 pairs.
 Explanation explain(const AttentionShape& shape,
                     const AttentionOptions& options = {});
 

@@ -112,6 +112,45 @@ class HeadWork {
   std::atomic<std::int64_t>* turns_ = nullptr;
 };
 
+// Scratch for as many tasks as run at once, had before the first begins: a task
+// that finds no memory would never have its turn, and those after it would wait
+// for ever.
+class SharedScratch {
+ public:
+  SharedScratch(std::size_t floats, int tasks) : tasks_(tasks) {
+    stride_ = line_up(floats * sizeof(float));
+  }
+
+  std::size_t bytes() const {
+    return static_cast<std::size_t>(tasks_) * (stride_ + sizeof(Taken));
+  }
+
+  void begin(std::byte* memory) {
+    memory_ = memory;
+    taken_ = reinterpret_cast<Taken*>(
+        memory + static_cast<std::size_t>(tasks_) * stride_);
+    for (int i = 0; i < tasks_; ++i) new (taken_ + i) Taken(false);
+  }
+
+  template <typename Body>
+  void with(const Body& body) const {
+    // There is always a free one, or soon.
+    for (int i = 0;; i = (i + 1) % tasks_) {
+      if (taken_[i].exchange(true, std::memory_order_acquire)) continue;
+      body(reinterpret_cast<float*>(memory_ +
+                                    static_cast<std::size_t>(i) * stride_));
+      return taken_[i].store(false, std::memory_order_release);
+    }
+  }
+
+ private:
+  using Taken = std::atomic<bool>;
+  int tasks_;
+  std::size_t stride_ = 0;
+  std::byte* memory_ = nullptr;
+  Taken* taken_ = nullptr;
+};
+
 // Whether several heads or entries add to the same gradient of a bias.
 template <typename T>
 bool shares_bias(const BackwardProblem<T>& b) {
@@ -158,12 +197,17 @@ void run_by_keys(const BackwardProblem<T>& b, const EntryMasks<T>& masks,
     const std::size_t floats =
         kernels::backward_scratch_floats(run, p.d_k, p.d_v);
     HeadWork<T> work(b, masks, i, run);
-    work.begin(thread_scratch(work.bytes(), Scratch::kCall));
+    SharedScratch scratch(floats, threads.count);
+    const std::size_t bytes = line_up(work.bytes());
+    std::byte* const memory =
+        thread_scratch(bytes + scratch.bytes(), Scratch::kCall);
+    work.begin(memory);
+    scratch.begin(memory + bytes);
     parallel_for(threads, work.groups(),
                  [&](std::int64_t g) { work.prepare(g); });
     parallel_for(threads, work.key_runs(), [&](std::int64_t k) {
-      work.run_keys(
-          k, reinterpret_cast<float*>(thread_scratch(floats * sizeof(float))));
+      scratch.with(
+          [&](float* memory_of_task) { work.run_keys(k, memory_of_task); });
     });
     parallel_for(threads, work.groups(),
                  [&](std::int64_t g) { work.finish(g); });

@@ -4,6 +4,7 @@
 
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -35,6 +36,29 @@ class InATemporaryFolder(unittest.TestCase):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
         return path
+
+
+class Run(InATemporaryFolder):
+    def setUp(self):
+        super().setUp()
+        for name in ("run", "tools/common.sh"):
+            path = self.folder / name
+            path.parent.mkdir(exist_ok=True)
+            shutil.copy(ROOT / name, path)
+        shutil.copytree(ROOT / "bench", self.folder / "bench")
+
+    def test_the_benchmarks_are_listed_and_explained_without_a_build(self):
+        for arguments in ([], ["--help"], ["attention", "--help"], ["view", "-h"]):
+            done = run(self.folder / "run", "bench", *arguments)
+            self.assertEqual((done.returncode, done.stderr), (0, ""), arguments)
+            self.assertIn("usage: ", done.stdout)
+            self.assertFalse((self.folder / "build").exists())
+
+    def test_a_benchmark_that_is_none_is_refused_without_a_build(self):
+        done = run(self.folder / "run", "bench", "atention")
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("no benchmark in: atention", done.stderr)
+        self.assertFalse((self.folder / "build").exists())
 
 
 class CheckIncludes(InATemporaryFolder):

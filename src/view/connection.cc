@@ -204,7 +204,9 @@ bool BoundedServer::process_and_close_socket(socket_t socket) {
   const auto may_wait = [this] { return !stopping_ && !queue_->has_waiting(); };
   for (std::size_t count = 1; count <= kMostRequestsOfOne; ++count) {
     if (stopping_ || !connection.wait_for_request(may_wait)) break;
-    bool goes_on = true;
+    // Until look_at() has seen it: after a head that could not be read, the rest
+    // would be taken for requests of their own.
+    bool goes_on = false;
     bool closed = false;
     const auto look_at = [this, &goes_on](httplib::Request& request) {
       // Ranges would be cut from the answer as often as the request names them,

@@ -423,6 +423,19 @@ TEST_F(ViewServer, TakesNoBodyForARequest) {
   EXPECT_THAT(answer, Not(HasSubstr("200 OK")));
 }
 
+// Nor must what follows a head that could not be read.
+TEST_F(ViewServer, AnswersWhatIsNoRequestOnce) {
+  const Running running(small_.translator.get());
+  for (const char* bytes :
+       {"nonsense\r\nHost: localhost\r\n\r\n",
+        "GET /\r\nGET /api/info HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        "\r\n\r\n\r\n", "GET / HTTP/9.9\r\nHost: localhost\r\n\r\n"}) {
+    const std::string answer = running.raw(bytes);
+    EXPECT_THAT(answer, StartsWith("HTTP/1.1 400"));
+    EXPECT_EQ(answer.find("HTTP/1.1", 1), std::string::npos) << answer;
+  }
+}
+
 // A client that sends a byte now and then is let go when its time is over.
 TEST_F(ViewServer, LetsGoOfSlowClients) {
   ServerOptions options;

@@ -8,7 +8,6 @@
 #include <type_traits>
 #include <utility>
 
-#include "cli/checks.h"
 #include "cli/commands.h"
 #include "cli/mask_text.h"
 #include "cli/tensor_file.h"
@@ -213,7 +212,7 @@ void run_typed(Attend& attend, const AttendFlags& flags) {
 }
 
 void run_attend(const AttendFlags& flags) {
-  check_outputs(flags);
+  check_flags(flags);
   if (!has_inputs(flags)) {
     if (!flags.dtype.empty()) {
       throw UsageError("--dtype is for tensors from files");
@@ -237,16 +236,16 @@ void run_attend(const AttendFlags& flags) {
 
 }  // namespace
 
-Command add_attend(CLI::App& program) {
+Command add_attend(App& program) {
   const auto flags = std::make_shared<AttendFlags>();
-  CLI::App* app = program.add_subcommand(
+  App* app = program.add_subcommand(
       "attend", "Attention over tensors; without files, a picture");
   app->footer(fmt::format("{}\n\n{}\n\n{}", kShapes, kMaskHelp, kExamples));
   add_input_flags(*app, *flags);
   add_operation_flags(*app, *flags);
-  app->add_option("--score", flags->score, "dot or cosine")
-      ->transform(
-          one_of<Score>({{"dot", Score::kDot}, {"cosine", Score::kCosine}}))
+  app->add_choice<Score>("--score", flags->score,
+                         {{"dot", Score::kDot}, {"cosine", Score::kCosine}},
+                         "dot or cosine")
       ->type_name("KIND")
       ->group("Attention");
   app->add_option("--dtype", flags->dtype,

@@ -5,6 +5,7 @@
 
 #include <filesystem>
 #include <iterator>
+#include <limits>
 #include <utility>
 
 #include "cli/checks.h"
@@ -21,26 +22,27 @@ namespace {
 constexpr int kMostThreads = 1024;
 constexpr std::int64_t kMostHeads = std::int64_t{1} << 20;
 
-void add_color_flag(CLI::App& app, ColorWhen& color) {
-  app.add_option("--color", color,
-                 "auto (on a terminal, if NO_COLOR is not set), always, never")
-      ->transform(one_of<ColorWhen>({{"auto", ColorWhen::kAuto},
-                                     {"always", ColorWhen::kAlways},
-                                     {"never", ColorWhen::kNever}}))
+void add_color_flag(App& app, ColorWhen& color) {
+  app.add_choice<ColorWhen>(
+         "--color", color,
+         {{"auto", ColorWhen::kAuto},
+          {"always", ColorWhen::kAlways},
+          {"never", ColorWhen::kNever}},
+         "auto (on a terminal, if NO_COLOR is not set), always, never")
       ->type_name("WHEN")
       ->group("Results");
 }
 
 }  // namespace
 
-CLI::Option* add_file(CLI::App& app, const std::string& name,
-                      std::string& value, const std::string& help) {
+Option* add_file(App& app, const std::string& name, std::string& value,
+                 const std::string& help) {
   return app.add_option(name, value, help)
       ->type_name("FILE")
       ->check(check_place);
 }
 
-void add_input_flags(CLI::App& app, AttentionFlags& flags) {
+void add_input_flags(App& app, AttentionFlags& flags) {
   const std::string group = "Inputs (.npy, or .safetensors:NAME)";
   add_file(app, "-x,--input", flags.input,
            "Self attention: queries, keys and values")
@@ -52,22 +54,20 @@ void add_input_flags(CLI::App& app, AttentionFlags& flags) {
       ->group(group);
 }
 
-void add_operation_flags(CLI::App& app, AttentionFlags& flags) {
+void add_operation_flags(App& app, AttentionFlags& flags) {
   const std::string group = "Attention";
   app.add_option("--heads", flags.heads, "Heads to split the width into")
       ->type_name("N")
-      ->check(CLI::Range(std::int64_t{1}, kMostHeads).description(""))
+      ->check(whole_between(1, kMostHeads))
       ->group(group);
   app.add_option("--kv-heads", flags.kv_heads,
                  "Heads of keys and values, shared by groups of query heads; "
                  "as many as --heads if not given")
       ->type_name("N")
-      ->check(CLI::Range(std::int64_t{1}, kMostHeads).description(""))
+      ->check(whole_between(1, kMostHeads))
       ->group(group);
   app.add_option("--mask", flags.masks, "Which keys a query sees; see below")
       ->type_name("PARTS")
-      ->expected(1)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
       ->group(group);
   add_file(app, "--bias", flags.bias,
            "Added to the scores; broadcast to [batch, heads, q_len, kv_len]")
@@ -80,35 +80,36 @@ void add_operation_flags(CLI::App& app, AttentionFlags& flags) {
                  "Scores become C * tanh(score / C), before the bias is added; "
                  "0: they stay")
       ->type_name("C")
+      ->check(real_between(0, std::numeric_limits<double>::infinity()))
       ->group(group);
   app.add_option("--dropout", flags.dropout,
                  "Drop this part of the weights, in [0, 1)")
       ->type_name("R")
+      ->check(real_below(0, 1))
       ->group(group);
   app.add_option("--seed", flags.seed, "Of everything random; 0 if not given")
       ->type_name("S")
-      ->check(seed_number())
       ->group(group);
-  app.add_option("--compute", flags.compute,
-                 "float32, or bfloat16: products of numbers rounded to bf16, "
-                 "faster where the processor has them")
+  app.add_choice<Compute>(
+         "--compute", flags.compute,
+         {{"float32", Compute::kFloat32}, {"bfloat16", Compute::kBFloat16}},
+         "float32, or bfloat16: products of numbers rounded to bf16, faster "
+         "where the processor has them")
       ->type_name("TYPE")
-      ->transform(one_of<Compute>(
-          {{"float32", Compute::kFloat32}, {"bfloat16", Compute::kBFloat16}}))
       ->group(group);
   add_threads_flag(app, flags.threads)->group(group);
 }
 
-CLI::Option* add_threads_flag(CLI::App& app, int& threads) {
+Option* add_threads_flag(App& app, int& threads) {
   return app
       .add_option("--threads", threads,
                   "At most so many; one a core if not given. The result is the "
                   "same to the bit")
       ->type_name("N")
-      ->check(CLI::Range(1, kMostThreads).description(""));
+      ->check(whole_between(1, kMostThreads));
 }
 
-void add_output_flags(CLI::App& app, AttentionFlags& flags) {
+void add_output_flags(App& app, AttentionFlags& flags) {
   const std::string group = "Results";
   add_file(app, "-o,--out", flags.out, "Write the output, shaped as the query")
       ->group(group);
@@ -128,7 +129,7 @@ void add_output_flags(CLI::App& app, AttentionFlags& flags) {
   add_color_flag(app, flags.color);
 }
 
-void add_picture_flags(CLI::App& app, std::string& head, std::int64_t& top) {
+void add_picture_flags(App& app, std::string& head, std::int64_t& top) {
   constexpr std::int64_t kMostKeys = 1000;
   app.add_option("--head", head,
                  "Draw these heads only, such as 3 or 0-2,7; all if not given")
@@ -139,7 +140,7 @@ void add_picture_flags(CLI::App& app, std::string& head, std::int64_t& top) {
                  "List the N strongest keys of each query under the picture, "
                  "for long inputs")
       ->type_name("N")
-      ->check(CLI::Range(std::int64_t{1}, kMostKeys).description(""))
+      ->check(whole_between(1, kMostKeys))
       ->group("Results");
 }
 
@@ -180,7 +181,14 @@ bool wants_picture(const AttentionFlags& flags) {
          (flags.out.empty() && flags.weights.empty());
 }
 
-void check_outputs(const AttentionFlags& flags) {
+void check_flags(const AttentionFlags& flags) {
+  if (flags.heads > 0 && flags.kv_heads > 0 &&
+      flags.heads % flags.kv_heads != 0) {
+    throw UsageError(
+        fmt::format("--kv-heads must divide --heads; they are {} "
+                    "and {}",
+                    flags.kv_heads, flags.heads));
+  }
   for (const std::string& place : {flags.out, flags.weights}) {
     if (!place.empty()) check_can_save(place);
   }
@@ -219,10 +227,12 @@ HeatMaps make_picture(const HeatMaps::Sizes& sizes, const AttentionFlags& flags,
                                           : std::to_string(i));
   }
   labels.keys.insert(labels.keys.end(), more_keys.begin(), more_keys.end());
+  std::vector<std::int64_t> heads = parse_numbers(flags.head, "--head");
+  check_below(heads, sizes.heads, "--head", "heads");
   return {sizes,
           std::move(labels),
           standard_output(flags.color),
-          {parse_numbers(flags.head, "--head"), flags.top}};
+          {std::move(heads), flags.top}};
 }
 
 }  // namespace regard::cli

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "cli/heat_map.h"
+#include "cli/options.h"
 #include "cli/screen.h"
 #include "regard/attention/attention.h"
 #include "regard/tensor/tensor.h"
@@ -41,15 +41,15 @@ struct AttentionFlags {
   ColorWhen color = ColorWhen::kAuto;
 };
 
-void add_input_flags(CLI::App& app, AttentionFlags& flags);
-void add_operation_flags(CLI::App& app, AttentionFlags& flags);
-void add_output_flags(CLI::App& app, AttentionFlags& flags);
-CLI::Option* add_threads_flag(CLI::App& app, int& threads);
-void add_picture_flags(CLI::App& app, std::string& head, std::int64_t& top);
+void add_input_flags(App& app, AttentionFlags& flags);
+void add_operation_flags(App& app, AttentionFlags& flags);
+void add_output_flags(App& app, AttentionFlags& flags);
+Option* add_threads_flag(App& app, int& threads);
+void add_picture_flags(App& app, std::string& head, std::int64_t& top);
 
 // An option whose value names a tensor's file.
-CLI::Option* add_file(CLI::App& app, const std::string& name,
-                      std::string& value, const std::string& help);
+Option* add_file(App& app, const std::string& name, std::string& value,
+                 const std::string& help);
 
 struct Inputs {
   Tensor query;
@@ -73,9 +73,9 @@ Tensor load_numbers(const std::string& place, const char* flag);
 // A heat map goes to the screen if it is asked for, or if nothing else is.
 bool wants_picture(const AttentionFlags& flags);
 
-// Throws IoError or UsageError if the output files cannot be what they are
-// said to be.
-void check_outputs(const AttentionFlags& flags);
+// Throws UsageError for flags that do not go together, and IoError if the
+// output files cannot be what they are said to be.
+void check_flags(const AttentionFlags& flags);
 
 // Writes a result to its file, if it has one, and says so.
 void save_output(const std::string& place, const char* name,

@@ -3,41 +3,67 @@
 
 #include <fmt/format.h>
 
-#include <charconv>
+#include <algorithm>
 #include <cmath>
-#include <cstdint>
+#include <optional>
+#include <utility>
 
 namespace regard::cli {
+namespace {
 
-CLI::Validator real_between(double low, double high) {
-  const bool bounded = std::isfinite(high);
-  const std::string rule =
-      bounded ? fmt::format("must be a number from {} to {}", low, high)
-              : fmt::format("must be a finite number, {} or more", low);
-  const auto check = [=](const std::string& text) -> std::string {
-    double value = 0;
-    if (CLI::detail::lexical_cast(text, value) && std::isfinite(value) &&
-        value >= low && value <= high) {
-      return "";
-    }
-    return fmt::format("{}; got '{}'", rule, text);
+template <typename T, typename Holds>
+Check check_number(std::string rule, Holds holds) {
+  return [rule = std::move(rule), holds](const std::string& text) {
+    const std::optional<T> value = number_in<T>(text);
+    if (value && holds(*value)) return std::string();
+    return fmt::format("must be {}; got '{}'", rule, text);
   };
-  return {check,
-          bounded ? fmt::format("FLOAT in [{} - {}]", low, high)
-                  : fmt::format("FLOAT from {}", low),
-          "real"};
 }
 
-CLI::Validator seed_number() {
-  const auto check = [](const std::string& text) -> std::string {
-    std::uint64_t value = 0;
-    const char* const end = text.data() + text.size();
-    const auto [stop, error] = std::from_chars(text.data(), end, value);
-    if (error == std::errc() && stop == end) return "";
-    return fmt::format("must be a whole number from 0 to {}; got '{}'",
-                       UINT64_MAX, text);
+}  // namespace
+
+Rule whole_between(std::int64_t low, std::int64_t high) {
+  return {check_number<std::int64_t>(
+              fmt::format("a whole number from {} to {}", low, high),
+              [=](std::int64_t n) { return low <= n && n <= high; }),
+          fmt::format("INT in [{} - {}]", low, high)};
+}
+
+Rule real_between(double low, double high) {
+  const bool bounded = std::isfinite(high);
+  return {
+      check_number<double>(
+          bounded ? fmt::format("a number from {} to {}", low, high)
+                  : fmt::format("a finite number, {} or more", low),
+          [=](double x) { return std::isfinite(x) && low <= x && x <= high; }),
+      bounded ? fmt::format("FLOAT in [{} - {}]", low, high)
+              : fmt::format("FLOAT from {}", low)};
+}
+
+Rule real_below(double low, double high) {
+  return {check_number<double>(
+              fmt::format("a number from {} to below {}", low, high),
+              [=](double x) { return low <= x && x < high; }),
+          fmt::format("FLOAT in [{} - {})", low, high)};
+}
+
+Rule real_above(double low, double high) {
+  return {check_number<double>(
+              fmt::format("a number above {} and at most {}", low, high),
+              [=](double x) { return low < x && x <= high; }),
+          fmt::format("FLOAT in ({} - {}]", low, high)};
+}
+
+Rule member_of(std::vector<std::string> names) {
+  const std::string all = fmt::format("{}", fmt::join(names, ","));
+  const auto check = [names = std::move(names)](const std::string& text) {
+    if (std::find(names.begin(), names.end(), text) != names.end()) {
+      return std::string();
+    }
+    return fmt::format("must be one of {}; got '{}'", fmt::join(names, ", "),
+                       text);
   };
-  return {check, "", "seed"};
+  return {check, "{" + all + "}"};
 }
 
 }  // namespace regard::cli

@@ -1,36 +1,39 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the value of an option must be. CLI11's own checks let NaN through, read
-// -1 as the largest number and print bounds of three hundred digits.
+// What the value of an option must be.
 #pragma once
 
-#include <CLI/CLI.hpp>
+#include <charconv>
+#include <cstdint>
+#include <optional>
 #include <string>
-#include <utility>
+#include <system_error>
 #include <vector>
+
+#include "cli/options.h"
 
 namespace regard::cli {
 
+// A whole number from `low` to `high`.
+Rule whole_between(std::int64_t low, std::int64_t high);
+
 // A number from `low` to `high`, which may be infinite; never NaN.
-CLI::Validator real_between(double low, double high);
+Rule real_between(double low, double high);
 
-// A whole number of 64 bits without a sign.
-CLI::Validator seed_number();
+// The same for [low, high) and for (low, high].
+Rule real_below(double low, double high);
+Rule real_above(double low, double high);
 
-// One of the names, which becomes the number that CLI11 reads as an enumerator.
-template <typename Enum>
-CLI::Validator one_of(std::vector<std::pair<std::string, Enum>> names) {
-  const auto check = [names = std::move(names)](std::string& text) {
-    std::string all;
-    for (const auto& [name, value] : names) {
-      if (text == name) {
-        text = std::to_string(static_cast<int>(value));
-        return std::string();
-      }
-      all += (all.empty() ? "" : ", ") + name;
-    }
-    return "must be one of " + all + "; got '" + text + "'";
-  };
-  return {check, "", "one of"};
+// One of the names.
+Rule member_of(std::vector<std::string> names);
+
+// The whole text as a number that the type holds, or nothing.
+template <typename T>
+std::optional<T> number_in(const std::string& text) {
+  T value{};
+  const char* const end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, value);
+  if (error != std::errc() || stop != end) return std::nullopt;
+  return value;
 }
 
 }  // namespace regard::cli

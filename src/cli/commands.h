@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <functional>
 
 #include "cli/attention_flags.h"
+#include "cli/options.h"
 #include "regard/attention/attention.h"
 
 namespace regard::cli {
@@ -12,19 +12,19 @@ namespace regard::cli {
 // A subcommand: how it is spelled, and what it does once the command line is
 // read. It throws UsageError for exit code 2, the library's errors for 1.
 struct Command {
-  CLI::App* app = nullptr;
+  App* app = nullptr;
   std::function<void()> run;
 };
 
-Command add_attend(CLI::App& program);
-Command add_layer(CLI::App& program);
-Command add_explain(CLI::App& program);
-Command add_info(CLI::App& program);
-Command add_generate(CLI::App& program);
-Command add_train(CLI::App& program);
-Command add_translate(CLI::App& program);
-Command add_score(CLI::App& program);
-Command add_view(CLI::App& program);
+Command add_attend(App& program);
+Command add_layer(App& program);
+Command add_explain(App& program);
+Command add_info(App& program);
+Command add_generate(App& program);
+Command add_train(App& program);
+Command add_translate(App& program);
+Command add_score(App& program);
+Command add_view(App& program);
 
 // What `regard` does alone: a few translations by the translator that comes
 // with it, and where each piece looked.

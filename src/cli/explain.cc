@@ -10,10 +10,14 @@
 #include <string>
 #include <vector>
 
+#include "cli/checks.h"
 #include "cli/commands.h"
 #include "cli/mask_text.h"
 #include "cli/screen.h"
 #include "cli/tensor_file.h"
+#include "cli/usage_error.h"
+#include "core/plain_message.h"
+#include "regard/core/error.h"
 
 namespace regard::cli {
 namespace {
@@ -75,34 +79,42 @@ void run_explain(const ExplainFlags& flags) {
   AttentionOptions options;
   options.mask = mask.mask;
   options.threads = {.count = flags.threads};
-  const Explanation explanation = explain(shape, options);
+  // All of it comes from the command line.
+  const Explanation explanation = [&] {
+    try {
+      return explain(shape, options);
+    } catch (const InvalidArgument& error) {
+      throw UsageError(plain_message(error.what()));
+    }
+  }();
   print(flags.as_json ? as_json(explanation) : to_string(explanation));
 }
 
 }  // namespace
 
-Command add_explain(CLI::App& program) {
+Command add_explain(App& program) {
   const auto flags = std::make_shared<ExplainFlags>();
   AttentionShape& shape = flags->shape;
   // What is not given is taken from its partner.
   shape.kv_heads = 0;
   shape.kv_len = -1;
   shape.d_v = -1;
-  CLI::App* app = program.add_subcommand(
+  App* app = program.add_subcommand(
       "explain", "How an attention would run: tiles, flops, memory");
   app->footer(fmt::format("{}\n\n{}", kMaskHelp, kExamples));
   const auto add = [app](const char* name, std::int64_t& value, int least,
-                         const char* help) {
-    constexpr auto kMost = std::int64_t{1} << 40;
+                         const char* help,
+                         std::int64_t most = std::int64_t{1} << 40) {
     return app->add_option(name, value, help)
         ->type_name("N")
-        ->check(CLI::Range(std::int64_t{least}, kMost).description(""));
+        ->check(whole_between(least, most));
   };
+  constexpr auto kWidest = std::int64_t{1} << 20;
   add("--len,--q-len", shape.q_len, 0, "Queries")->required();
   add("--kv-len", shape.kv_len, 0, "Keys; as many as queries if not given");
-  add("--head-dim", shape.d_k, 0, "Width of a head")->required();
+  add("--head-dim", shape.d_k, 0, "Width of a head", kWidest)->required();
   add("--value-head-dim", shape.d_v, 0,
-      "Width of a head's values; as --head-dim if not given");
+      "Width of a head's values; as --head-dim if not given", kWidest);
   add("--heads", shape.heads, 1, "1 if not given");
   add("--kv-heads", shape.kv_heads, 1, "As --heads if not given");
   add("--batch", shape.batch, 0, "1 if not given");
@@ -111,9 +123,7 @@ Command add_explain(CLI::App& program) {
       ->type_name("TYPE")
       ->check(check_dtype);
   app->add_option("--mask", flags->masks, "Which keys a query sees; see below")
-      ->type_name("PARTS")
-      ->expected(1)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+      ->type_name("PARTS");
   add_threads_flag(*app, flags->threads);
   app->add_flag("--json", flags->as_json, "As JSON");
   return {app, [flags] { run_explain(*flags); }};

@@ -147,48 +147,41 @@ void run_generate(const GenerateFlags& flags) {
   std::fprintf(stderr, "regard: %s\n", speed.c_str());
 }
 
-void add_sampling_flags(CLI::App& app, tasks::GenerateOptions& options) {
+void add_sampling_flags(App& app, tasks::GenerateOptions& options) {
   constexpr const char* kGroup = "Sampling";
   app.add_option("--temperature", options.sampling.temperature,
                  "Divides the scores: above 1 wilder, below 1 tamer; 0 always "
                  "takes the likeliest token")
       ->type_name("T")
-      ->check(real_between(0, 1e6).description(""))
+      ->check(real_between(0, 1e6))
       ->capture_default_str()
       ->group(kGroup);
   app.add_option("--top-k", options.sampling.top_k,
                  "Draw from the K likeliest tokens only; 0: from all")
       ->type_name("K")
-      ->check(CLI::Range(std::int64_t{0}, kMost).description(""))
+      ->check(whole_between(0, kMost))
       ->capture_default_str()
       ->group(kGroup);
   app.add_option("--top-p", options.sampling.top_p,
                  "Draw from the fewest tokens that have the share P of the "
                  "probability")
       ->type_name("P")
-      ->check([](const std::string& text) -> std::string {
-        double p = 0;
-        const bool number = CLI::detail::lexical_cast(text, p);
-        return number && p > 0 && p <= 1
-                   ? ""
-                   : "must be above 0 and at most 1; got " + text;
-      })
+      ->check(real_above(0, 1))
       ->capture_default_str()
       ->group(kGroup);
   app.add_option("--seed", options.sampling.seed,
                  "The same seed draws the same text")
       ->type_name("N")
-      ->check(seed_number())
       ->capture_default_str()
       ->group(kGroup);
 }
 
 }  // namespace
 
-Command add_generate(CLI::App& program) {
+Command add_generate(App& program) {
   const auto flags = std::make_shared<GenerateFlags>();
-  CLI::App* app = program.add_subcommand(
-      "generate", "Let a language model go on with a text");
+  App* app = program.add_subcommand("generate",
+                                    "Let a language model go on with a text");
   app->footer(fmt::format("{}\n\n{}", kAbout, kExamples));
   app->add_option("--model", flags->model, "The model: GGUF or llama2.c")
       ->type_name("FILE")
@@ -200,18 +193,18 @@ Command add_generate(CLI::App& program) {
   app->add_option("--prompt", flags->prompts,
                   "How the text begins; give it again for more texts")
       ->type_name("TEXT")
-      ->expected(1)
-      ->take_all();
+      ->may_be_empty();
   app->add_option("--max-tokens", flags->options.max_tokens,
                   "Write at most N tokens after each prompt")
       ->type_name("N")
-      ->check(CLI::Range(std::int64_t{0}, kMost).description(""))
+      ->check(whole_between(0, kMost))
       ->capture_default_str();
   add_sampling_flags(*app, flags->options);
-  app->add_option("--cache", flags->options.cache,
-                  "Where keys and values are kept: contiguous or paged")
-      ->transform(one_of<KVCacheKind>({{"contiguous", KVCacheKind::kContiguous},
-                                       {"paged", KVCacheKind::kPaged}}))
+  app->add_choice<KVCacheKind>(
+         "--cache", flags->options.cache,
+         {{"contiguous", KVCacheKind::kContiguous},
+          {"paged", KVCacheKind::kPaged}},
+         "Where keys and values are kept: contiguous or paged")
       ->type_name("KIND")
       ->group("Machine");
   add_threads_flag(*app, flags->options.threads.count)->group("Machine");

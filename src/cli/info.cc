@@ -100,9 +100,9 @@ void run_info(bool as_json) {
 
 }  // namespace
 
-Command add_info(CLI::App& program) {
+Command add_info(App& program) {
   const auto as_json = std::make_shared<bool>(false);
-  CLI::App* app = program.add_subcommand(
+  App* app = program.add_subcommand(
       "info", "The CPU, the SIMD target in use, the threads");
   app->footer(kFooter);
   app->add_flag("--json", *as_json, "As JSON");

@@ -125,7 +125,7 @@ void run_layer(const LayerFlags& flags) {
   if (flags.heads == 0) {
     throw UsageError("--heads is needed: a layer's file does not tell it");
   }
-  check_outputs(flags);
+  check_flags(flags);
   StateDict parameters = load_parameters(flags.layer);
   const nn::MultiHeadAttentionConfig config = config_of(parameters, flags);
   const nn::MultiHeadAttention layer(config, std::move(parameters));
@@ -139,9 +139,9 @@ void run_layer(const LayerFlags& flags) {
 
 }  // namespace
 
-Command add_layer(CLI::App& program) {
+Command add_layer(App& program) {
   const auto flags = std::make_shared<LayerFlags>();
-  CLI::App* app = program.add_subcommand(
+  App* app = program.add_subcommand(
       "layer", "Attention through a layer's weights from a file");
   app->footer(fmt::format("{}\n\n{}\n\n{}", kFiles, kMaskHelp, kExamples));
   app->add_option("LAYER", flags->layer,

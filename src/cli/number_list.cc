@@ -51,6 +51,15 @@ std::vector<std::int64_t> parse_numbers(const std::string& text,
   return numbers;
 }
 
+void check_below(const std::vector<std::int64_t>& numbers, std::int64_t count,
+                 const std::string& flag, const std::string& what) {
+  for (const std::int64_t number : numbers) {
+    if (number >= 0 && number < count) continue;
+    throw UsageError(fmt::format("{}: there are {} 0 .. {}; got {}", flag, what,
+                                 count - 1, number));
+  }
+}
+
 std::string check_numbers(const std::string& text) {
   try {
     parse_numbers(text, "it");

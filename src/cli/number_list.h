@@ -12,7 +12,12 @@ namespace regard::cli {
 std::vector<std::int64_t> parse_numbers(const std::string& text,
                                         const std::string& flag);
 
-// What CLI11 asks of an option's value: the complaint, or nothing.
+// Throws UsageError, which names `flag`, unless every number is one of `count`
+// heads, layers or whatever they are.
+void check_below(const std::vector<std::int64_t>& numbers, std::int64_t count,
+                 const std::string& flag, const std::string& what);
+
+// What an option asks of its value: the complaint, or nothing.
 std::string check_numbers(const std::string& text);
 
 }  // namespace regard::cli

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "cli/checks.h"
 #include "cli/commands.h"
 #include "cli/screen.h"
 #include "regard/core/error.h"
@@ -69,9 +70,9 @@ void run_score(const ScoreFlags& flags) {
 
 }  // namespace
 
-Command add_score(CLI::App& program) {
+Command add_score(App& program) {
   const auto flags = std::make_shared<ScoreFlags>();
-  CLI::App* app = program.add_subcommand(
+  App* app = program.add_subcommand(
       "score", "BLEU and chrF of translations, as sacreBLEU counts them");
   app->footer(kFooter);
   app->add_option("HYPOTHESES", flags->hypotheses, "What a translator said")
@@ -81,7 +82,7 @@ Command add_score(CLI::App& program) {
       ->type_name("FILE")
       ->required();
   app->add_option("--tokenize", flags->tokens, "How BLEU finds words")
-      ->check(CLI::IsMember({"13a", "none", "zh"}))
+      ->check(member_of({"13a", "none", "zh"}))
       ->capture_default_str();
   app->add_flag("--lowercase", flags->lowercase, "Small letters only");
   app->add_flag("--json", flags->json, "All numbers in full, as JSON");

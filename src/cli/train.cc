@@ -23,8 +23,9 @@ chosen by the sentences themselves, so that it is the same in every run.
 
 The folder becomes a model for `regard translate`: config.json,
 model.safetensors, the tokenizer, and a card, README.md. Its folder `training`
-holds what --resume needs. Ctrl-C saves and ends. The same command gives the
-same bits, for any number of threads, and whether it was stopped or not.
+holds what --resume needs. Ctrl-C saves and ends, with the model as it is, once
+there is a milestone. The same command gives the same bits, for any number of
+threads, and whether it was stopped or not.
 
 Examples:
   regard train translate --src train.en --tgt train.de --out en-de
@@ -33,7 +34,7 @@ Examples:
   regard train translate --src train.en --tgt train.de --out en-de --resume
       goes on where it was stopped)";
 
-void add_data(CLI::App& app, TrainTranslateFlags& f) {
+void add_data(App& app, TrainTranslateFlags& f) {
   const char* group = "Data";
   app.add_option("--src", f.src, "Sentences")->type_name("FILE")->group(group);
   app.add_option("--tgt", f.tgt, "Their translations")
@@ -65,16 +66,16 @@ void add_data(CLI::App& app, TrainTranslateFlags& f) {
       ->group(group);
 }
 
-void add_text(CLI::App& app, TrainTranslateFlags& f) {
+void add_text(App& app, TrainTranslateFlags& f) {
   const char* group = "Text";
   app.add_option("--pieces", f.pieces,
                  "unigram or bpe: pieces that SentencePiece learns; words: the "
                  "text is cut already (@@ is joined again)")
-      ->check(CLI::IsMember({"unigram", "bpe", "words"}))
+      ->check(member_of({"unigram", "bpe", "words"}))
       ->capture_default_str()
       ->group(group);
   app.add_option("--vocab", f.vocab, "Pieces, for both languages together")
-      ->check(CLI::Range(10, 1000000))
+      ->check(whole_between(10, 1000000))
       ->capture_default_str()
       ->group(group);
   app.add_option("--coverage", f.coverage,
@@ -84,7 +85,7 @@ void add_text(CLI::App& app, TrainTranslateFlags& f) {
       ->group(group);
   app.add_option("--max-length", f.max_length,
                  "Longer pairs, in pieces, are left out")
-      ->check(CLI::Range(1, 100000))
+      ->check(whole_between(1, 100000))
       ->capture_default_str()
       ->group(group);
   app.add_option("--src-lang", f.src_lang, "Name of the source language")
@@ -98,12 +99,12 @@ void add_text(CLI::App& app, TrainTranslateFlags& f) {
       ->group(group);
 }
 
-void add_model(CLI::App& app, TrainTranslateFlags& f) {
+void add_model(App& app, TrainTranslateFlags& f) {
   const char* group = "Model";
   const auto size = [&](const char* name, std::int64_t& value,
                         const char* what) {
     app.add_option(name, value, what)
-        ->check(CLI::Range(1, 65536))
+        ->check(whole_between(1, 65536))
         ->capture_default_str()
         ->group(group);
   };
@@ -119,7 +120,7 @@ void add_model(CLI::App& app, TrainTranslateFlags& f) {
   size("--heads", f.heads, "Attention heads");
   size("--ffn", f.ffn, "Width of the feed-forward blocks");
   app.add_option("--activation", f.activation, "Of the feed-forward blocks")
-      ->check(CLI::IsMember({"relu", "gelu", "swiglu"}))
+      ->check(member_of({"relu", "gelu", "swiglu"}))
       ->capture_default_str()
       ->group(group);
   app.add_flag("--norm-first", f.norm_first,
@@ -132,12 +133,12 @@ void add_model(CLI::App& app, TrainTranslateFlags& f) {
   share("--smoothing", f.smoothing, "Label smoothing");
 }
 
-void add_learning(CLI::App& app, TrainTranslateFlags& f) {
+void add_learning(App& app, TrainTranslateFlags& f) {
   const char* group = "Training";
   const auto count = [&](const char* name, std::int64_t& value, int least,
                          const char* what) {
     app.add_option(name, value, what)
-        ->check(CLI::Range(least, 1000000000))
+        ->check(whole_between(least, 1000000000))
         ->capture_default_str()
         ->group(group);
   };
@@ -147,19 +148,25 @@ void add_learning(CLI::App& app, TrainTranslateFlags& f) {
         ->capture_default_str()
         ->group(group);
   };
+  const auto beta = [&](const char* name, double& value) {
+    app.add_option(name, value, "Of Adam")
+        ->check(real_below(0, 1))
+        ->capture_default_str()
+        ->group(group);
+  };
   count("--updates", f.updates, 0, "At most; 0: no limit");
   count("--epochs", f.epochs, 0, "At most; 0: no limit");
   count("--batch-tokens", f.batch_tokens, 1,
         "Tokens of a batch, by the longer side");
   count("--accumulate", f.accumulate, 1, "Batches of an update");
   app.add_option("--schedule", f.schedule, "Of the learning rate")
-      ->check(CLI::IsMember({"inverse-sqrt", "cosine", "constant"}))
+      ->check(member_of({"inverse-sqrt", "cosine", "constant"}))
       ->capture_default_str()
       ->group(group);
   real("--lr", f.rate, "Highest learning rate");
   count("--warmup", f.warmup, 0, "Updates until it is reached");
-  real("--beta1", f.beta1, "Of Adam");
-  real("--beta2", f.beta2, "Of Adam");
+  beta("--beta1", f.beta1);
+  beta("--beta2", f.beta2);
   real("--weight-decay", f.weight_decay,
        "Beside the gradient, as AdamW has it");
   real("--clip", f.clip, "Largest norm of a gradient; 0: any");
@@ -171,11 +178,10 @@ void add_learning(CLI::App& app, TrainTranslateFlags& f) {
   real("--checkpoint-every", f.checkpoint_every,
        "Seconds between checkpoints; 0: at each update");
   app.add_option("--seed", f.seed, "Of all that is random")
-      ->check(seed_number())
       ->capture_default_str()
       ->group(group);
   app.add_option("--threads", f.threads, "0: one for each core")
-      ->check(CLI::Range(0, 1024))
+      ->check(whole_between(0, 1024))
       ->capture_default_str()
       ->group(group);
   app.add_flag("--float16", f.float16, "Store the model in half the space")
@@ -184,12 +190,12 @@ void add_learning(CLI::App& app, TrainTranslateFlags& f) {
 
 }  // namespace
 
-Command add_train(CLI::App& program) {
-  CLI::App* app = program.add_subcommand("train", "Train a model from files");
-  app->require_subcommand(1);
+Command add_train(App& program) {
+  App* app = program.add_subcommand("train", "Train a model from files");
+  app->require_subcommand();
   app->footer(kTrainFooter);
   const auto flags = std::make_shared<TrainTranslateFlags>();
-  CLI::App* translate = app->add_subcommand(
+  App* translate = app->add_subcommand(
       "translate", "A translator, from sentences and their translations");
   translate->footer(kFooter);
   add_data(*translate, *flags);

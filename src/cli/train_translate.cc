@@ -3,15 +3,19 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <utility>
 #include <vector>
 
 #include "cli/screen.h"
+#include "cli/stopped.h"
 #include "cli/training_screen.h"
 #include "cli/usage_error.h"
 #include "io/atomic_file.h"
@@ -46,6 +50,10 @@ void check(const TrainTranslateFlags& f) {
   }
   if (f.schedule == "cosine" && f.updates == 0) {
     throw UsageError("a cosine needs --updates, to know its end");
+  }
+  if (f.dim % f.heads != 0) {
+    throw UsageError(fmt::format(
+        "--heads must divide --dim; they are {} and {}", f.heads, f.dim));
   }
   if (f.both_directions && f.src_lang == f.tgt_lang) {
     throw UsageError("with --both-directions the languages need two names");
@@ -140,6 +148,31 @@ std::uint64_t hash_of(const TranslationData& data) {
     }
   }
   return hash;
+}
+
+// For the message that the data of a resumed run are others.
+std::string summary_of(const TranslationData& data) {
+  return fmt::format("{} examples (hash {:016x})", data.size(), hash_of(data));
+}
+
+// What else the weights depend on, in plain words.
+std::map<std::string, std::string> settings_of(
+    const TrainTranslateFlags& f, const tasks::TranslatorConfig& config) {
+  std::map<std::string, std::string> settings = {{"--pieces", f.pieces}};
+  if (f.pieces != "words") {
+    settings["--vocab"] = std::to_string(f.vocab);
+    settings["--coverage"] = fmt::format("{}", f.coverage);
+  }
+  const auto json = nlohmann::json::parse(tasks::config_to_json(config));
+  for (const char* part : {"languages", "model"}) {
+    for (const auto& [key, value] : json.at(part).items()) {
+      std::string name = key;
+      std::replace(name.begin(), name.end(), '_', ' ');
+      settings[name] =
+          value.is_string() ? value.get<std::string>() : value.dump();
+    }
+  }
+  return settings;
 }
 
 train::TrainingOptions options_of(const TrainTranslateFlags& f) {
@@ -301,9 +334,9 @@ void run_train_translate(const TrainTranslateFlags& f) {
                static_cast<long long>(tokenizer->size()),
                static_cast<long long>(parameter_count(model.parameters())));
   train::TrainingOptions options = options_of(f);
-  options.fingerprint =
-      fmt::format("data {:016x} {:016x}, model {}", hash_of(training),
-                  hash_of(held_out), tasks::config_to_json(config));
+  options.settings = settings_of(f, config);
+  options.settings["training data"] = summary_of(training);
+  options.settings["held-out data"] = summary_of(held_out);
   tasks::TranslationLesson lesson(model, training, held_out);
   if (!goes_on) tokenizer->save(folder);
   TrainingScreen screen(f.updates);
@@ -313,15 +346,22 @@ void run_train_translate(const TrainTranslateFlags& f) {
       f.resume ? train::Start::kResume : train::Start::kNew, screen);
   screen.clear();
   const train::RunHistory history = train::read_log(work / "log.jsonl");
-  if (result.ending == train::Ending::kStopped) {
-    std::fprintf(stderr,
-                 "stopped and saved after update %lld; the same command with "
-                 "--resume goes on\n",
-                 static_cast<long long>(result.updates));
-    return;
+  const bool stopped = result.ending == train::Ending::kStopped;
+  if (!stopped || !history.milestones.empty()) {
+    tasks::save_translator(folder, config, *tokenizer, result.weights,
+                           f.float16 ? DType::kFloat16 : DType::kFloat32);
   }
-  tasks::save_translator(folder, config, *tokenizer, result.weights,
-                         f.float16 ? DType::kFloat16 : DType::kFloat32);
+  if (stopped) {
+    const std::string text = fmt::format(
+        "stopped and saved after update {}; the same command with --resume "
+        "goes on. {}\n",
+        result.updates,
+        history.milestones.empty()
+            ? "There is no model before the first milestone"
+            : "The model so far is in " + f.out);
+    std::fputs(text.c_str(), stderr);
+    throw Stopped{StopOnSignal::signal()};
+  }
   write_card(f, config, result, history, training.size());
   show_end(history);
   print(fmt::format(

@@ -16,7 +16,7 @@ namespace {
 volatile std::sig_atomic_t stop_requested = 0;
 
 extern "C" void request_stop(int signal) {
-  stop_requested = 1;
+  stop_requested = signal;
   std::signal(signal, SIG_DFL);
 }
 
@@ -37,7 +37,7 @@ StopOnSignal::~StopOnSignal() {
   std::signal(SIGINT, SIG_DFL);
   std::signal(SIGTERM, SIG_DFL);
 }
-bool StopOnSignal::requested() { return stop_requested != 0; }
+int StopOnSignal::signal() { return stop_requested; }
 
 std::string duration_text(double seconds) {
   const auto s = static_cast<std::int64_t>(std::lround(std::max(0.0, seconds)));

@@ -20,7 +20,7 @@ class StopOnSignal {
   ~StopOnSignal();
   StopOnSignal(const StopOnSignal&) = delete;
   StopOnSignal& operator=(const StopOnSignal&) = delete;
-  static bool requested();
+  static int signal();  // that came, or 0
 };
 
 // Shows a training on standard error: on a terminal a line that overwrites
@@ -32,7 +32,7 @@ class TrainingScreen : public train::Observer {
   void on_start(std::int64_t updates) override;
   void on_update(const train::UpdateReport& report) override;
   void on_milestone(const train::MilestoneReport& report) override;
-  bool wants_to_stop() override { return StopOnSignal::requested(); }
+  bool wants_to_stop() override { return StopOnSignal::signal() != 0; }
 
   void clear();  // the line that overwrites itself
 

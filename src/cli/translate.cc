@@ -82,8 +82,9 @@ std::string drawn(const tasks::TranslationTrace& trace,
   const std::int64_t layer = flags.layer >= 0
                                  ? flags.layer
                                  : std::max<std::int64_t>(all.extent(0) - 2, 0);
-  require(layer < all.extent(0), "--layer", "there are layers 0 .. ",
-          all.extent(0) - 1, "; got ", layer);
+  check_below({layer}, all.extent(0), "--layer", "layers");
+  std::vector<std::int64_t> heads = parse_numbers(flags.head, "--head");
+  check_below(heads, all.extent(1), "--head", "heads");
   HeatMaps::Labels labels;
   for (const std::string& piece : encoder ? trace.source : trace.written) {
     labels.queries.push_back(piece_label(piece));
@@ -92,7 +93,7 @@ std::string drawn(const tasks::TranslationTrace& trace,
     labels.keys.push_back(piece_label(piece));
   }
   HeatMaps map({all.extent(1), all.extent(2), all.extent(3)}, std::move(labels),
-               screen, {parse_numbers(flags.head, "--head"), flags.top});
+               screen, {std::move(heads), flags.top});
   for (std::int64_t head = 0; head < all.extent(1); ++head) {
     for (std::int64_t row = 0; row < all.extent(2); ++row) {
       map.add_row(head, row, all.at(layer, head, row));
@@ -101,6 +102,15 @@ std::string drawn(const tasks::TranslationTrace& trace,
   return fmt::format("{}, layer {} of {}\n", flags.attention, layer,
                      all.extent(0)) +
          map.draw();
+}
+
+void check_language(const tasks::Languages& languages, const std::string& to) {
+  if (to.empty() || to == languages.target) return;
+  if (languages.both_directions && to == languages.source) return;
+  throw UsageError(
+      fmt::format("--to: the model translates into {}{}; got '{}'",
+                  languages.both_directions ? languages.source + " and " : "",
+                  languages.target, to));
 }
 
 class Output {
@@ -236,6 +246,7 @@ void translate_stream(const tasks::Translator& translator,
     lines.clear();
   }
   translate_all(translator, options, lines, output);
+  if (std::cin.bad()) throw_io_error("standard input", "it cannot be read");
 }
 
 void run_translate(const TranslateFlags& flags) {
@@ -255,6 +266,7 @@ void run_translate(const TranslateFlags& flags) {
   }
   const tasks::Translator translator = tasks::Translator::load(
       flags.model.empty() ? bundled_translator() : flags.model);
+  check_language(translator.config().languages, flags.to);
   tasks::TranslateOptions options;
   options.beam = flags.beam;
   options.nbest = flags.nbest;
@@ -282,9 +294,9 @@ void run_translate(const TranslateFlags& flags) {
 
 }  // namespace
 
-Command add_translate(CLI::App& program) {
+Command add_translate(App& program) {
   const auto flags = std::make_shared<TranslateFlags>();
-  CLI::App* app =
+  App* app =
       program.add_subcommand("translate", "Translate with a trained model");
   app->footer(kFooter);
   app->add_option("SENTENCES", flags->sentences, "What to translate")
@@ -301,10 +313,10 @@ Command add_translate(CLI::App& program) {
                   "Language, for a model that knows both directions; where one "
                   "is zh, the script of a sentence can tell");
   app->add_option("--beam", flags->beam, "Hypotheses kept; 1 is greedy")
-      ->check(CLI::Range(1, 1000))
+      ->check(whole_between(1, 1000))
       ->capture_default_str();
   app->add_option("--nbest", flags->nbest, "Translations shown of each")
-      ->check(CLI::Range(1, 1000))
+      ->check(whole_between(1, 1000))
       ->capture_default_str();
   app->add_option("--length-penalty", flags->length_penalty,
                   "Scores are divided by length^penalty: above 1 for longer "
@@ -313,27 +325,27 @@ Command add_translate(CLI::App& program) {
       ->capture_default_str();
   app->add_option("--max-length", flags->max_length,
                   "Most pieces of a translation; 0: 2 * source + 20")
-      ->check(CLI::Range(0, 100000))
+      ->check(whole_between(0, 100000))
       ->capture_default_str();
   app->add_option("--batch", flags->batch, "Sentences at once")
-      ->check(CLI::Range(1, 100000))
+      ->check(whole_between(1, 100000))
       ->capture_default_str();
   app->add_flag("--align", flags->align, "Show where each piece looked");
   app->add_flag("--show", flags->show,
                 "Draw what each head of one layer looked at");
   app->add_option("--attention", flags->attention,
                   "With --show: cross, encoder or decoder")
-      ->check(CLI::IsMember({"cross", "encoder", "decoder"}).description(""))
+      ->check(member_of({"cross", "encoder", "decoder"}))
       ->type_name("KIND")
       ->capture_default_str();
   app->add_option("--layer", flags->layer,
                   "With --show: which; the last but one if not given")
       ->type_name("N")
-      ->check(CLI::Range(0, 10000).description(""));
+      ->check(whole_between(0, 10000));
   add_picture_flags(*app, flags->head, flags->top);
   app->add_flag("--json", flags->json, "A line of JSON for each translation");
   app->add_option("--threads", flags->threads, "0: one for each core")
-      ->check(CLI::Range(0, 1024))
+      ->check(whole_between(0, 1024))
       ->capture_default_str();
   return {app, [flags] { run_translate(*flags); }};
 }

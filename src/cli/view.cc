@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "cli/bundled.h"
+#include "cli/checks.h"
 #include "cli/commands.h"
 #include "cli/number_list.h"
 #include "cli/screen.h"
@@ -218,7 +219,7 @@ void run_view(ViewFlags flags) {
   print(fmt::format("page -> {}\n", on_one_line(flags.export_to)));
 }
 
-void add_input_options(CLI::App& app, ViewFlags& flags) {
+void add_input_options(App& app, ViewFlags& flags) {
   const std::string group = "What to look at";
   app.add_option("SENTENCE", flags.sentence, "What to translate, to begin with")
       ->type_name("TEXT");
@@ -232,7 +233,7 @@ void add_input_options(CLI::App& app, ViewFlags& flags) {
       ->type_name("LANG")
       ->group(group);
   app.add_option("--beam", flags.beam, "Hypotheses kept; 1 is greedy")
-      ->check(CLI::Range(1, 1000))
+      ->check(whole_between(1, 1000))
       ->capture_default_str()
       ->group(group);
   app.add_option("--weights", flags.weights,
@@ -246,9 +247,9 @@ void add_input_options(CLI::App& app, ViewFlags& flags) {
 
 }  // namespace
 
-Command add_view(CLI::App& program) {
+Command add_view(App& program) {
   const auto flags = std::make_shared<ViewFlags>();
-  CLI::App* app = program.add_subcommand(
+  App* app = program.add_subcommand(
       "view", "See what every head looks at, in the browser");
   app->footer(kFooter);
   add_input_options(*app, *flags);
@@ -270,7 +271,7 @@ Command add_view(CLI::App& program) {
          "--port", flags->port,
          fmt::format("{}, or any free one, if not given; 0: any", kPort))
       ->type_name("P")
-      ->check(CLI::Range(0, 65535).description(""))
+      ->check(whole_between(0, 65535))
       ->group(group);
   app->add_option("--host", flags->host, "Address to listen at")
       ->type_name("HOST")
@@ -279,7 +280,7 @@ Command add_view(CLI::App& program) {
   app->add_flag("--no-open", flags->no_open, "Do not open a browser")
       ->group(group);
   app->add_option("--threads", flags->threads, "0: one for each core")
-      ->check(CLI::Range(0, 1024).description(""))
+      ->check(whole_between(0, 1024))
       ->capture_default_str()
       ->group(group);
   return {app, [flags] { run_view(*flags); }};

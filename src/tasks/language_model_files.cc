@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // Language models from the files of others.
+#include <algorithm>
 #include <array>
+#include <cstring>
 #include <fstream>
+#include <span>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <utility>
 
 #include "io/quote.h"
+#include "io/read_file.h"
 #include "regard/core/error.h"
 #include "regard/tasks/language_model.h"
 
@@ -133,6 +138,37 @@ LanguageModel model_from(const std::string& where,
   }
 }
 
+// A file of llama2.c begins with seven sizes and nothing that names it. Other
+// files have numbers there that are the size of nothing. What cannot be read at
+// all is left to whoever says why.
+bool may_be_llama2c(const std::filesystem::path& path) {
+  constexpr std::int32_t kLargest = 1 << 24;
+  constexpr std::array<char, 4> kVersion1 = {'2', '4', 'k', 'a'};
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(path, error)) return true;
+  std::array<std::int32_t, 7> sizes{};
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return true;
+  file.read(reinterpret_cast<char*>(sizes.data()), sizeof(sizes));
+  if (file.gcount() != sizeof(sizes)) return false;
+  if (std::memcmp(sizes.data(), kVersion1.data(), 4) == 0) return true;
+  return std::all_of(sizes.begin(), sizes.end(), [](std::int32_t size) {
+    return size != 0 && size >= -kLargest && size <= kLargest;
+  });
+}
+
+text::BytePairTokenizer load_tokenizer(const std::filesystem::path& path) {
+  constexpr const char* kWhere = "load_language_model";
+  const std::string bytes = io::read_file(path, kWhere);
+  try {
+    return text::BytePairTokenizer::parse_llama2c(
+        std::as_bytes(std::span(bytes)));
+  } catch (const ParseError& error) {
+    throw_parse_error(kWhere, "'", path.string(),
+                      "' is no tokenizer of llama2.c: ", error.what());
+  }
+}
+
 }  // namespace
 
 LanguageModel LanguageModel::from_llama2c(const Llama2cFile& file) {
@@ -185,16 +221,20 @@ LoadedModel load_language_model(
   if (is_gguf) {
     const GgufFile file = GgufFile::open(model);
     return checked(LanguageModel::from_gguf(file),
-                   tokenizer ? text::BytePairTokenizer::load_llama2c(*tokenizer)
+                   tokenizer ? load_tokenizer(*tokenizer)
                              : text::BytePairTokenizer::from_gguf(file));
+  }
+  if (!may_be_llama2c(model)) {
+    throw_parse_error(kWhere, "'", model.string(),
+                      "' is no language model: it is neither GGUF nor a model "
+                      "of llama2.c");
   }
   const Llama2cFile file = Llama2cFile::open(model);
   if (!tokenizer) {
     throw InvalidArgument(std::string(kWhere) + ": '" + model.string() +
                           "' has no tokenizer inside; a file for it is needed");
   }
-  return checked(LanguageModel::from_llama2c(file),
-                 text::BytePairTokenizer::load_llama2c(*tokenizer));
+  return checked(LanguageModel::from_llama2c(file), load_tokenizer(*tokenizer));
 }
 
 }  // namespace regard::tasks

@@ -2,6 +2,7 @@
 #include "regard/tasks/translator.h"
 
 #include <algorithm>
+#include <system_error>
 #include <utility>
 
 #include "io/atomic_file.h"
@@ -48,6 +49,28 @@ Tensor to_float16(const Tensor& tensor) {
   std::transform(from.begin(), from.end(), to.begin(),
                  [](float value) { return Float16(value); });
   return narrow;
+}
+
+// What a folder that is no model is, or may have been meant to be.
+void check_is_model(const fs::path& folder, const fs::path& config) {
+  constexpr const char* kWhere = "Translator::load";
+  std::error_code error;
+  const std::string name = "'" + folder.string() + "'";
+  if (!fs::exists(folder, error)) {
+    throw_io_error(kWhere, name, " is not there; a model is a folder");
+  }
+  if (!fs::is_directory(folder, error)) {
+    throw_parse_error(kWhere, name,
+                      " is a file and no model: a model is a folder with ",
+                      kConfigFile, ", ", kWeightsFile, " and a tokenizer");
+  }
+  if (fs::exists(config, error)) return;
+  if (fs::exists(folder / "training", error)) {
+    throw_parse_error(kWhere, name,
+                      " holds an unfinished training and no model yet; the "
+                      "command that began it goes on with --resume");
+  }
+  throw_parse_error(kWhere, name, " is no model: it has no ", kConfigFile);
 }
 
 void check(const TranslateOptions& options, const Languages& languages) {
@@ -97,6 +120,7 @@ const text::Tokenizer& Translator::tokenizer() const {
 
 Translator Translator::load(const fs::path& folder) {
   const fs::path config_path = folder / kConfigFile;
+  check_is_model(folder, config_path);
   TranslatorConfig config = config_from_json(
       io::read_file(config_path, "Translator::load"), config_path.string());
   std::unique_ptr<text::Tokenizer> tokenizer = text::load_tokenizer(folder);

@@ -1,7 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "train/checkpoint.h"
 
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
 #include <cstdio>
 #include <cstdlib>
@@ -21,10 +26,12 @@ namespace {
 
 using Metadata = std::map<std::string, std::string>;
 
-constexpr const char* kFormat = "regard training checkpoint 1";
+constexpr const char* kWhere = "train";
+constexpr const char* kFormat = "regard training checkpoint 2";
 constexpr const char* kParameters = "parameters/";
 constexpr const char* kFirst = "adam.first/";
 constexpr const char* kSecond = "adam.second/";
+constexpr const char* kSetting = "setting/";
 constexpr const char* kMilestone = "milestone-";
 constexpr const char* kSuffix = ".safetensors";
 
@@ -59,7 +66,7 @@ const std::string& entry(const Metadata& metadata, const char* key,
                          const fs::path& path) {
   const auto found = metadata.find(key);
   if (found == metadata.end()) {
-    throw_parse_error("load_checkpoint", "'", path.string(), "' has no ", key,
+    throw_parse_error(kWhere, "'", path.string(), "' has no ", key,
                       "; it is no checkpoint of a training");
   }
   return found->second;
@@ -72,7 +79,7 @@ std::int64_t number(const Metadata& metadata, const char* key,
   const auto [end, error] =
       std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc() || end != text.data() + text.size() || value < 0) {
-    throw_parse_error("load_checkpoint", "'", path.string(), "': ", key,
+    throw_parse_error(kWhere, "'", path.string(), "': ", key,
                       " must be a count; got ", io::in_quotes(text));
   }
   return value;
@@ -84,7 +91,7 @@ double exact_number(const Metadata& metadata, const char* key,
   char* end = nullptr;
   const double value = std::strtod(text.c_str(), &end);
   if (text.empty() || *end != '\0') {
-    throw_parse_error("load_checkpoint", "'", path.string(), "': ", key,
+    throw_parse_error(kWhere, "'", path.string(), "': ", key,
                       " must be a number; got ", io::in_quotes(text));
   }
   return value;
@@ -103,6 +110,21 @@ StateDict extract(StateDict& all, const std::string& prefix) {
   return part;
 }
 
+// "; width was 128, now 256" for each that differs.
+std::string differences(const Settings& before, const Settings& now) {
+  std::string text;
+  Settings all = before;
+  all.insert(now.begin(), now.end());
+  for (const auto& [name, value] : all) {
+    const auto was = before.find(name), is = now.find(name);
+    const std::string old = was == before.end() ? "not set" : was->second;
+    const std::string current = is == now.end() ? "not set" : is->second;
+    if (old == current) continue;
+    text += "; " + name + " was " + old + ", now " + current;
+  }
+  return text;
+}
+
 fs::path milestone_path(const fs::path& folder, std::int64_t update) {
   // Digits enough that names sort as the updates do.
   std::string digits = std::to_string(update);
@@ -112,18 +134,31 @@ fs::path milestone_path(const fs::path& folder, std::int64_t update) {
 
 }  // namespace
 
+FolderLock::FolderLock(const fs::path& folder)
+    : folder_(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
+  // Where a file system has no locks, there are none.
+  if (::flock(folder_, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return;
+  ::close(folder_);
+  throw_io_error(kWhere, "another training is at work in '", folder.string(),
+                 "'");
+}
+
+FolderLock::~FolderLock() {
+  if (folder_ >= 0) ::close(folder_);
+}
+
 fs::path checkpoint_path(const fs::path& folder) {
   return folder / "checkpoint.safetensors";
 }
 
 void save_checkpoint(const fs::path& folder, const Position& position,
                      const StateDict& parameters, const Adam& adam,
-                     const std::string& fingerprint) {
+                     const Settings& settings) {
   StateDict all;
   append(all, kParameters, parameters);
   append(all, kFirst, adam.first_moments());
   append(all, kSecond, adam.second_moments());
-  const Metadata metadata = {
+  Metadata metadata = {
       {"format", kFormat},
       {"update", std::to_string(position.update)},
       {"epoch", std::to_string(position.epoch)},
@@ -131,20 +166,19 @@ void save_checkpoint(const fs::path& folder, const Position& position,
       {"best", exact(position.best)},
       {"worse", std::to_string(position.worse)},
       {"adam.steps", std::to_string(adam.steps())},
-      {"fingerprint", fingerprint},
       {"checksum", std::to_string(checksum(all))},
   };
+  for (const auto& [name, value] : settings) metadata[kSetting + name] = value;
   save_safetensors(checkpoint_path(folder), all, metadata);
 }
 
-Position load_checkpoint(const fs::path& folder, const std::string& fingerprint,
+Position load_checkpoint(const fs::path& folder, const Settings& settings,
                          StateDict& parameters, Adam& adam) {
   const fs::path path = checkpoint_path(folder);
   const SafetensorsFile file = SafetensorsFile::open(path);
   const Metadata& metadata = file.metadata();
   if (entry(metadata, "format", path) != kFormat) {
-    throw_parse_error("load_checkpoint", "'", path.string(),
-                      "' has another format: ",
+    throw_parse_error(kWhere, "'", path.string(), "' has another format: ",
                       io::in_quotes(entry(metadata, "format", path)));
   }
   Position position;
@@ -156,22 +190,25 @@ Position load_checkpoint(const fs::path& folder, const std::string& fingerprint,
   const std::int64_t steps = number(metadata, "adam.steps", path);
   StateDict all = file.state_dict();
   if (entry(metadata, "checksum", path) != std::to_string(checksum(all))) {
-    throw_parse_error("load_checkpoint", "the data of '", path.string(),
+    throw_parse_error(kWhere, "the data of '", path.string(),
                       "' do not match their checksum: the file was changed");
   }
-  const std::string& other = entry(metadata, "fingerprint", path);
-  require(other == fingerprint, "load_checkpoint",
-          "a training goes on with the settings that it began with; '",
-          path.string(), "' began with\n  ", other, "\nand not\n  ",
-          fingerprint);
+  Settings before;
+  for (const auto& [name, value] : metadata) {
+    if (!name.starts_with(kSetting)) continue;
+    before.emplace(name.substr(std::strlen(kSetting)), value);
+  }
+  const std::string different = differences(before, settings);
+  require(different.empty(), kWhere, "the training in '", folder.string(),
+          "' goes on with the settings that it began with", different);
   StateDict weights = extract(all, kParameters);
   for (const auto& [name, tensor] : parameters) {
     const auto found = weights.find(name);
     require(found != weights.end() && weights.size() == parameters.size() &&
                 found->second.shape() == tensor.shape() &&
                 found->second.dtype() == tensor.dtype(),
-            "load_checkpoint", "'", path.string(),
-            "' is of another model: ", name, " does not fit");
+            kWhere, "'", path.string(), "' is of another model: ", name,
+            " does not fit");
   }
   adam.restore(steps, extract(all, kFirst), extract(all, kSecond));
   // In place: the model may hold on to its tensors.
@@ -219,8 +256,7 @@ void remove_unfinished_files(const fs::path& folder) {
 
 StateDict average_milestones(const fs::path& folder,
                              const std::vector<std::int64_t>& updates) {
-  require(!updates.empty(), "average_milestones",
-          "there must be at least one milestone");
+  require(!updates.empty(), kWhere, "there must be at least one milestone");
   std::map<std::string, std::vector<double>> sums;
   StateDict mean;
   for (const std::int64_t update : updates) {
@@ -229,8 +265,8 @@ StateDict average_milestones(const fs::path& folder,
     if (mean.empty()) mean = weights;
     for (const auto& [name, tensor] : weights) {
       require(mean.contains(name) && mean.at(name).shape() == tensor.shape(),
-              "average_milestones", "milestones must be of one model; ", name,
-              " of update ", update, " does not fit");
+              kWhere, "milestones must be of one model; ", name, " of update ",
+              update, " does not fit");
       const auto values = tensor.values<float>();
       std::vector<double>& sum = sums[name];
       sum.resize(values.size());

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <limits>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -21,18 +22,34 @@ struct Position {
   std::int64_t worse = 0;  // milestones since the best
 };
 
+// All that the weights depend on, by names in plain words.
+using Settings = std::map<std::string, std::string>;
+
+// Keeps every other training out of a folder while it lives, also those of
+// other processes. Throws IoError where one is there already.
+class FolderLock {
+ public:
+  explicit FolderLock(const std::filesystem::path& folder);
+  ~FolderLock();
+  FolderLock(const FolderLock&) = delete;
+  FolderLock& operator=(const FolderLock&) = delete;
+
+ private:
+  int folder_;
+};
+
 std::filesystem::path checkpoint_path(const std::filesystem::path& folder);
 
 // Replaces the checkpoint in one step.
 void save_checkpoint(const std::filesystem::path& folder,
                      const Position& position, const StateDict& parameters,
-                     const Adam& adam, const std::string& fingerprint);
+                     const Adam& adam, const Settings& settings);
 
 // Puts everything back. Throws ParseError for a file that is broken, and
-// InvalidArgument for one of another model or other settings; then nothing has
-// changed.
+// InvalidArgument for one of another model or other settings, of which it names
+// all; then nothing has changed.
 Position load_checkpoint(const std::filesystem::path& folder,
-                         const std::string& fingerprint, StateDict& parameters,
+                         const Settings& settings, StateDict& parameters,
                          Adam& adam);
 
 // The weights at milestones, by update.

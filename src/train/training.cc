@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "regard/train/training.h"
 
+#include <array>
+#include <charconv>
 #include <chrono>
 #include <cmath>
 #include <cstring>
@@ -47,18 +49,35 @@ void check(const TrainingOptions& options) {
 
 // Everything that the bits of the weights depend on, but for the limits: a run
 // may be made longer.
-std::string fingerprint_of(const TrainingOptions& o) {
-  std::ostringstream text;
-  text.precision(17);
-  text << "seed " << o.seed << ", batch_tokens " << o.batch_tokens
-       << ", accumulate " << o.accumulate << ", adam " << o.adam.beta1 << ' '
-       << o.adam.beta2 << ' ' << o.adam.epsilon << ' ' << o.adam.weight_decay
-       << ", schedule " << static_cast<int>(o.schedule.kind) << ' '
-       << o.schedule.peak << ' ' << o.schedule.start << ' ' << o.schedule.floor
-       << ' ' << o.schedule.warmup << ' ' << o.schedule.total << ", clip "
-       << o.clip << ", milestone " << o.milestone << ", average " << o.average
-       << "; " << o.fingerprint;
-  return text.str();
+Settings settings_of(const TrainingOptions& o) {
+  Settings settings = o.settings;
+  const auto set = [&settings](const char* name, auto value) {
+    // The shortest that is read as the same number.
+    std::array<char, 40> text{};
+    const auto end =
+        std::to_chars(text.data(), text.data() + text.size(), value).ptr;
+    settings[name] = std::string(text.data(), end);
+  };
+  constexpr std::array<const char*, 3> kSchedules = {"constant", "inverse-sqrt",
+                                                     "cosine"};
+  settings["schedule"] =
+      kSchedules.at(static_cast<std::size_t>(o.schedule.kind));
+  set("seed", o.seed);
+  set("tokens of a batch", o.batch_tokens);
+  set("batches of an update", o.accumulate);
+  set("beta1 of Adam", o.adam.beta1);
+  set("beta2 of Adam", o.adam.beta2);
+  set("epsilon of Adam", o.adam.epsilon);
+  set("weight decay", o.adam.weight_decay);
+  set("learning rate", o.schedule.peak);
+  set("first learning rate", o.schedule.start);
+  set("lowest learning rate", o.schedule.floor);
+  set("warm-up", o.schedule.warmup);
+  set("updates of the schedule", o.schedule.total);
+  set("clipping", o.clip);
+  set("updates between milestones", o.milestone);
+  set("milestones averaged", o.average);
+  return settings;
 }
 
 // What dropout draws from in one batch of one update.
@@ -80,7 +99,7 @@ class Run {
         options_(options),
         folder_(folder),
         observer_(observer),
-        fingerprint_(fingerprint_of(options)),
+        settings_(settings_of(options)),
         adam_(options.adam, lesson.parameters()) {}
 
   TrainingResult operator()(Start start) {
@@ -93,9 +112,7 @@ class Run {
       update();
       if (observer_.wants_to_stop()) {
         save();
-        TrainingResult result;
-        result.updates = position_.update;
-        return result;
+        return finish(Ending::kStopped);
       }
     }
   }
@@ -110,13 +127,14 @@ class Run {
       throw_io_error("train", "cannot make the folder '", folder_.string(),
                      "': ", error.message());
     }
+    lock_.emplace(folder_);
     const bool has_checkpoint = fs::exists(checkpoint_path(folder_));
     require(start == Start::kResume || !has_checkpoint, "train", "'",
             folder_.string(),
             "' holds a training already; resume it, or choose another folder");
     if (has_checkpoint) {
       position_ =
-          load_checkpoint(folder_, fingerprint_, lesson_.parameters(), adam_);
+          load_checkpoint(folder_, settings_, lesson_.parameters(), adam_);
     }
     remove_unfinished_files(folder_);
     // A crash may have left some that belong to updates after the checkpoint.
@@ -247,8 +265,7 @@ class Run {
   }
 
   void save() {
-    save_checkpoint(folder_, position_, lesson_.parameters(), adam_,
-                    fingerprint_);
+    save_checkpoint(folder_, position_, lesson_.parameters(), adam_, settings_);
     last_save_ = Clock::now();
   }
 
@@ -269,8 +286,9 @@ class Run {
   Lesson& lesson_;
   const TrainingOptions& options_;
   fs::path folder_;
+  std::optional<FolderLock> lock_;
   Observer& observer_;
-  std::string fingerprint_;
+  Settings settings_;
   Adam adam_;
   Position position_;
   StateDict gradients_;

@@ -8,6 +8,7 @@
 #include <thread>
 #include <utility>
 
+#include "core/plain_message.h"
 #include "regard/core/error.h"
 #include "regard/core/version.h"
 #include "regard/view/page.h"
@@ -142,7 +143,7 @@ struct Server::Parts {
     } catch (const Refused& refused) {
       answer(response, refused.why);
     } catch (const InvalidArgument& error) {
-      answer(response, {400, "bad_request", error.what()});
+      answer(response, {400, "bad_request", plain_message(error.what())});
     } catch (const std::exception&) {
       answer(response, {500, "internal", "the server failed at this request"});
     }

@@ -99,6 +99,17 @@ TEST(BundledTranslator, TellsAPersonThatItWaitsForSentences) {
   EXPECT_THAT(run_regard({"translate"}, kUtf8).err, IsEmpty());
 }
 
+TEST(BundledTranslator, ClosedInputIsNotTakenForNoSentences) {
+  const TemporaryFolder folder;
+  for (const char* input : {"<&-", "</"}) {
+    const std::string command = std::string(REGARD_PROGRAM) + " translate " +
+                                input + " 2> " + (folder / "err").string();
+    EXPECT_EQ(WEXITSTATUS(std::system(command.c_str())), 1);
+    EXPECT_EQ(read_text(folder / "err"),
+              "regard: standard input: it cannot be read\n");
+  }
+}
+
 TEST(BundledTranslator, FitsInFifteenMegabytes) {
   std::uintmax_t bytes = 0;
   for (const auto& file : fs::directory_iterator(kModel)) {

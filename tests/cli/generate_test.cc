@@ -100,12 +100,27 @@ TEST_F(Generate, NamesTheInputThatIsAtFault) {
     return ended.err;
   };
   EXPECT_EQ(refused({"generate", "--model", "/no/such/file"}),
-            "regard: Llama2cFile::open: cannot read '/no/such/file': No such "
-            "file or directory\n");
+            "regard: cannot read '/no/such/file': No such file or directory\n");
   EXPECT_THAT(refused({"generate", "--model", folder() / "stories260K.bin"}),
               HasSubstr("has no tokenizer inside; a file for it is needed"));
-  EXPECT_THAT(refused({"generate", "--model", folder() / "tok512.bin"}),
-              HasSubstr("(is it a llama2.c model?)"));
+  const std::string none =
+      "' is no language model: it is neither GGUF nor a model of llama2.c\n";
+  testing::write_text(temporary / "a.txt", std::string(500, 'a'));
+  testing::write_text(temporary / "empty", "");
+  testing::write_text(
+      temporary / "a.png",
+      std::string("\x89PNG\r\n\x1a\n\0\0\0\rIHDR", 16) + std::string(50, '\0'));
+  for (const std::filesystem::path& path :
+       {folder() / "tok512.bin", temporary / "a.txt", temporary / "empty",
+        temporary / "a.png"}) {
+    EXPECT_EQ(refused({"generate", "--model", path}),
+              "regard: '" + path.string() + none);
+  }
+  EXPECT_THAT(refused({"generate", "--model", temporary.path()}),
+              HasSubstr("it is a folder"));
+  EXPECT_THAT(refused({"generate", "--model", folder() / "stories260K.bin",
+                       "--tokenizer", temporary / "a.txt"}),
+              HasSubstr("a.txt' is no tokenizer of llama2.c: "));
   EXPECT_THAT(refused({"generate", "--model", folder() / "stories260K.bin",
                        "--tokenizer", "/no/such/file"}),
               HasSubstr("cannot read '/no/such/file'"));

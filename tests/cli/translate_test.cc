@@ -21,6 +21,7 @@ using regard::testing::TemporaryFolder;
 using regard::testing::write_text;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 using Arguments = std::vector<std::string>;
 
@@ -123,9 +124,9 @@ TEST_F(TranslateCommand, MakesAFolderThatTranslates) {
 
   const Ended wrong =
       run_regard({"translate", "--model", model, "--to", "fr", "sun"});
-  EXPECT_EQ(wrong.code, 1);
+  EXPECT_EQ(wrong.code, 2);
   EXPECT_THAT(wrong.err,
-              HasSubstr("the model translates into target; got 'fr'"));
+              HasSubstr("--to: the model translates into target; got 'fr'"));
 }
 
 // Barely trained, but what it was asked for can be seen.
@@ -152,15 +153,21 @@ TEST_F(TranslateCommand, ChineseIsKnownByItsScript) {
 }
 
 TEST_F(TranslateCommand, SavesOnCtrlCAndGoesOn) {
-  std::string command = "timeout -s INT 2 " REGARD_PROGRAM;
+  // --preserve-status: what the program itself ends with.
+  std::string command =
+      "timeout --foreground --preserve-status -s INT 2 " REGARD_PROGRAM;
   for (const std::string& argument : training("100000")) {
     command += " '" + argument + "'";
   }
   command += " > /dev/null 2> '" + (folder_ / "err").string() + "'";
-  (void)std::system(command.c_str());
+  const int status = std::system(command.c_str());
+  EXPECT_EQ(WEXITSTATUS(status), 130);
   EXPECT_THAT(read_text(folder_ / "err"),
               AllOf(HasSubstr("stopped and saved after update"),
-                    HasSubstr("--resume goes on")));
+                    HasSubstr("--resume goes on. The model so far is in")));
+  const Ended used =
+      run_regard({"translate", "--model", folder_ / "model", "sun"});
+  EXPECT_EQ(used.code, 0) << used.err;
   const Ended again = run_regard(training("100000"));
   EXPECT_EQ(again.code, 1);
   EXPECT_THAT(again.err, HasSubstr("go on with it by --resume"));
@@ -170,7 +177,33 @@ TEST_F(TranslateCommand, SavesOnCtrlCAndGoesOn) {
   EXPECT_THAT(ended.err, HasSubstr("going on after update"));
   const Ended other = run_regard(training("1", {"--resume", "--lr", "0.1"}));
   EXPECT_EQ(other.code, 1);
-  EXPECT_THAT(other.err, HasSubstr("with the settings that it began with"));
+  EXPECT_THAT(other.err,
+              AllOf(HasSubstr("goes on with the settings that it began with; "
+                              "learning rate was "),
+                    HasSubstr(", now 0.1\n")));
+  write_text(folder_ / "a", "sun\nmoon\n");
+  write_text(folder_ / "b", "sol\nluna\n");
+  EXPECT_THAT(run_regard(training("1", {"--resume", "--norm-first"})).err,
+              AllOf(HasSubstr("; norm first was false, now true"),
+                    HasSubstr("; training data was "),
+                    HasSubstr(", now 2 examples (hash "),
+                    Not(HasSubstr("learning rate"))));
+}
+
+TEST_F(TranslateCommand, ATrainingThatWasStoppedEarlySaysHowToGoOn) {
+  std::string command = "timeout --foreground -s INT 2 " REGARD_PROGRAM;
+  for (const std::string& argument :
+       training("100000", {"--validate-every", "100000"})) {
+    command += " '" + argument + "'";
+  }
+  command += " > /dev/null 2> '" + (folder_ / "err").string() + "'";
+  (void)std::system(command.c_str());
+  EXPECT_THAT(read_text(folder_ / "err"),
+              HasSubstr("There is no model before the first milestone"));
+  EXPECT_THAT(
+      run_regard({"translate", "--model", folder_ / "model", "sun"}).err,
+      HasSubstr("holds an unfinished training and no model yet; the command "
+                "that began it goes on with --resume"));
 }
 
 TEST_F(TranslateCommand, ShowsABarOnATerminal) {
@@ -263,9 +296,26 @@ TEST_F(TranslateCommand, NamesAFolderThatIsNoModel) {
   const Ended ended =
       run_regard({"translate", "--model", folder_ / "none", "a"});
   EXPECT_EQ(ended.code, 1);
-  EXPECT_EQ(ended.err, "regard: Translator::load: cannot read '" +
-                           (folder_ / "none/config.json").string() +
-                           "': No such file or directory\n");
+  EXPECT_EQ(ended.err, "regard: '" + (folder_ / "none").string() +
+                           "' is not there; a model is a folder\n");
+  const auto said = [&](const std::string& model) {
+    const Ended refused = run_regard({"translate", "--model", model, "a"});
+    EXPECT_EQ(refused.code, 1);
+    return refused.err;
+  };
+  EXPECT_EQ(said(folder_ / "a"),
+            "regard: '" + (folder_ / "a").string() +
+                "' is a file and no model: a model is a folder with "
+                "config.json, model.safetensors and a tokenizer\n");
+  fs::create_directories(folder_ / "empty");
+  EXPECT_EQ(said(folder_ / "empty"),
+            "regard: '" + (folder_ / "empty").string() +
+                "' is no model: it has no config.json\n");
+  fs::create_directories(folder_ / "begun/training");
+  EXPECT_EQ(said(folder_ / "begun"),
+            "regard: '" + (folder_ / "begun").string() +
+                "' holds an unfinished training and no model yet; the command "
+                "that began it goes on with --resume\n");
   fs::create_directories(folder_ / "odd/config.json");
   EXPECT_THAT(run_regard({"translate", "--model", folder_ / "odd", "a"}).err,
               HasSubstr("odd/config.json': it is a folder"));
@@ -275,9 +325,11 @@ TEST_F(TranslateCommand, ALayerThatIsNotThereLeavesNothingHalfSaid) {
   ASSERT_EQ(run_regard(training("2")).code, 0);
   const Ended ended = run_regard({"translate", "--model", folder_ / "model",
                                   "--show", "--layer", "9", "sun"});
-  EXPECT_EQ(ended.code, 1);
+  EXPECT_EQ(ended.code, 2);
   EXPECT_EQ(ended.out, "");
-  EXPECT_EQ(ended.err, "regard: --layer: there are layers 0 .. 0; got 9\n");
+  EXPECT_EQ(ended.err,
+            "regard: --layer: there are layers 0 .. 0; got 9 (see regard "
+            "translate --help)\n");
 }
 
 TEST_F(TranslateCommand, TheCardOfATrainingWithoutHeldOutPairsTellsNoLoss) {

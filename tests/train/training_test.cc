@@ -269,7 +269,48 @@ TEST(Training, RefusesToGoOnUnderOtherSettings) {
   EXPECT_THAT(
       [&] { train(lesson, other, folder / "run", Start::kResume, watcher); },
       ThrowsMessage<InvalidArgument>(
-          HasSubstr("goes on with the settings that it began with")));
+          HasSubstr("goes on with the settings that it began with; learning "
+                    "rate was 0.05, now 0.06")));
+  other = small_options();
+  other.seed += 1;
+  other.settings["data"] = "3 pairs";
+  EXPECT_THAT(
+      [&] { train(lesson, other, folder / "run", Start::kResume, watcher); },
+      ThrowsMessage<InvalidArgument>(
+          HasSubstr("; data was not set, now 3 pairs; seed was " +
+                    std::to_string(other.seed - 1) + ", now " +
+                    std::to_string(other.seed))));
+}
+
+TEST(Training, RefusesAFolderWhereAnotherIsAtWork) {
+  const TemporaryFolder folder;
+  class Intruder : public Observer {
+   public:
+    explicit Intruder(std::filesystem::path folder)
+        : folder_(std::move(folder)) {}
+    void on_update(const UpdateReport&) override {
+      SmallLesson lesson;
+      Watcher watcher;
+      EXPECT_THAT(
+          [&] {
+            train(lesson, small_options(), folder_, Start::kResume, watcher);
+          },
+          ThrowsMessage<IoError>(HasSubstr("another training is at work in '" +
+                                           folder_.string() + "'")));
+      came_ = true;
+    }
+    bool wants_to_stop() override { return came_; }
+
+   private:
+    std::filesystem::path folder_;
+    bool came_ = false;
+  };
+  SmallLesson lesson;
+  Intruder intruder(folder / "run");
+  train(lesson, small_options(), folder / "run", Start::kNew, intruder);
+  // And leaves it free.
+  Watcher watcher;
+  train(lesson, small_options(), folder / "run", Start::kResume, watcher);
 }
 
 TEST(Training, RefusesOptionsThatMakeNoSense) {

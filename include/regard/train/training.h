@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <span>
 #include <string>
 
@@ -48,9 +49,9 @@ struct TrainingOptions {
   std::int64_t average = 1;   // the result is the mean of so many milestones
   double checkpoint_seconds = 300;  // 0 saves after each update
   Threads threads = {};
-  // What else the result depends on: data, model, tokenizer. A checkpoint only
-  // goes on under the same text.
-  std::string fingerprint = {};
+  // What else the result depends on, such as data and model: names in plain
+  // words, and values. A checkpoint goes on only where all are the same.
+  std::map<std::string, std::string> settings = {};
 };
 
 struct UpdateReport {
@@ -88,7 +89,8 @@ struct TrainingResult {
   Ending ending = Ending::kStopped;
   std::int64_t updates = 0;
   std::int64_t averaged = 1;
-  StateDict weights;  // the mean of the last milestones
+  // The mean of the last milestones; where none was kept, the last weights.
+  StateDict weights;
 };
 
 enum class Start { kNew, kResume };
@@ -103,7 +105,9 @@ enum class Start { kNew, kResume };
 // The weights are a function of the lesson and the options. Threads, stops,
 // crashes and resumes change no bit. kResume without a checkpoint starts anew;
 // kNew refuses a folder that has one. Throws InvalidArgument for options that
-// make no sense, ParseError for a broken checkpoint, IoError where the disk
+// make no sense or are not those of the checkpoint (it names each that differs,
+// what it was and what it is), IoError where another training is at work in the
+// folder, ParseError for a broken checkpoint, IoError where the disk
 // refuses (the last checkpoint stays), and InvalidArgument where the loss is
 // not finite.
 TrainingResult train(Lesson& lesson, const TrainingOptions& options,

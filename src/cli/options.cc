@@ -192,7 +192,7 @@ Option* App::add_option(const std::string& names,
       [] { return ""; }, help);
   const bool by_place = !names.starts_with('-');
   option->option_
-      ->expected(1, by_place ? CLI::detail::expected_max_vector_size : 1)
+      ->expected(by_place ? CLI::detail::expected_max_vector_size : 1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   return option;
 }

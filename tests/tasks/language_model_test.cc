@@ -454,6 +454,15 @@ TEST(LoadLanguageModel, SaysWhatIsMissingOrDoesNotFit) {
             "37");
   EXPECT_THAT(text_of<IoError>([&] { load_language_model(folder / "none"); }),
               HasSubstr("none': No such file or directory"));
+  regard::testing::write_text(folder / "text", std::string(100, 'a'));
+  EXPECT_EQ(text_of<ParseError>([&] { load_language_model(folder / "text"); }),
+            "load_language_model: '" + (folder / "text").string() +
+                "' is no language model: it is neither GGUF nor a model of "
+                "llama2.c");
+  // What is cut off is still said to be.
+  regard::testing::write_text(model, small.bytes.substr(0, 100));
+  EXPECT_THAT(text_of<ParseError>([&] { load_language_model(model, pieces); }),
+              HasSubstr("the file ends within "));
 }
 
 }  // namespace

@@ -260,7 +260,8 @@ TEST(Translation, TheFirstTenLossesAreThoseOfTheRecord) {
 TEST(Translator, NamesWhatIsWrongWithItsFolder) {
   const TemporaryFolder folder;
   const auto load = [&] { Translator::load(folder.path()); };
-  EXPECT_THAT(load, ThrowsMessage<IoError>(HasSubstr("cannot read '")));
+  EXPECT_THAT(load, ThrowsMessage<ParseError>(
+                        HasSubstr("is no model: it has no config.json")));
   const auto tokenizer = words_of(toy_language(50, 1));
   TranslatorConfig config = small_config(tokenizer->size());
   const nn::Transformer model(config.model, 1);

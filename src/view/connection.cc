@@ -204,8 +204,8 @@ bool BoundedServer::process_and_close_socket(socket_t socket) {
   const auto may_wait = [this] { return !stopping_ && !queue_->has_waiting(); };
   for (std::size_t count = 1; count <= kMostRequestsOfOne; ++count) {
     if (stopping_ || !connection.wait_for_request(may_wait)) break;
-    // Until look_at() has seen it: after a head that could not be read, the rest
-    // would be taken for requests of their own.
+    // Until look_at() has seen the request: what follows a head that could not
+    // be read would be taken for requests of their own.
     bool goes_on = false;
     bool closed = false;
     const auto look_at = [this, &goes_on](httplib::Request& request) {

@@ -3,15 +3,17 @@
 #include <array>
 #include <vector>
 
-#include "autograd/products.h"
 #include "kernels/rope.h"
 #include "kernels/rows.h"
+#include "ops/rows.h"
 #include "regard/attention/attention.h"
 #include "regard/attention/backward.h"
 #include "regard/autograd/operations.h"
 
 namespace regard::autograd {
 namespace {
+
+using ops::over_row_blocks;
 
 constexpr const char* kWhere = "autograd::attention";
 
@@ -66,7 +68,7 @@ struct AttentionStep {
 
   AttentionOptions call() const {
     AttentionOptions call;
-    if (options.causal) call.mask = mask::causal();
+    call.mask = options.mask;
     call.dropout = {options.dropout, options.dropout_seed};
     call.sequences = {q_offsets, kv_offsets};
     if (log_sum_exp != nullptr) {

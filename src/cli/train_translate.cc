@@ -17,7 +17,7 @@
 #include "io/atomic_file.h"
 #include "regard/core/error.h"
 #include "regard/nn/transformer.h"
-#include "regard/tasks/translation_lesson.h"
+#include "regard/tasks/translation_task.h"
 #include "regard/tasks/translator.h"
 #include "regard/text/lines.h"
 #include "regard/text/tokenizer.h"
@@ -304,12 +304,12 @@ void run_train_translate(const TrainTranslateFlags& f) {
   options.fingerprint =
       fmt::format("data {:016x} {:016x}, model {}", hash_of(training),
                   hash_of(held_out), tasks::config_to_json(config));
-  tasks::TranslationLesson lesson(model, training, held_out);
+  tasks::TranslationTask task(model, training, held_out);
   if (!goes_on) tokenizer->save(folder);
   TrainingScreen screen(f.updates);
   const StopOnSignal signals;
   const train::TrainingResult result = train::train(
-      lesson, options, work,
+      task, options, work,
       f.resume ? train::Start::kResume : train::Start::kNew, screen);
   screen.clear();
   const train::RunHistory history = train::read_log(work / "log.jsonl");

@@ -45,14 +45,14 @@ Tensor full_pass(Transformer& model, const PackedTokens& source,
                  const PackedTokens& target) {
   autograd::Tape tape(autograd::Record::kNo);
   Pass pass(tape, model.parameters());
-  detail::PositionTables tables;
-  tables.reserve(model.config(), source);
-  tables.reserve(model.config(), target);
-  const Variable memory = detail::encode(pass, model.config(), tables, source);
-  const Variable x = detail::decode(pass, model.config(), tables, target,
-                                    memory, {.offsets = source.offsets});
+  const PositionTables tables(model.config(),
+                              std::max(source.longest(), target.longest()));
+  const Variable memory = encode(pass, model.config(), tables, source);
+  const Variable x =
+      decode(pass, model.config(), tables, target, memory, source);
   const Variable scores = autograd::linear(
-      tape, x, pass.parameter(detail::output_name(model.config())), {});
+      tape, x, pass.parameter(detail::output_name(model.config())),
+      model.config().output_bias ? pass.parameter("output.bias") : Variable());
   Tensor out({scores.rows(), scores.columns()});
   std::copy_n(scores.data(), out.size(), out.values<float>().data());
   return out;

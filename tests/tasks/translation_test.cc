@@ -13,7 +13,7 @@
 #include "regard/core/random.h"
 #include "regard/io/safetensors.h"
 #include "regard/nn/transformer.h"
-#include "regard/tasks/translation_lesson.h"
+#include "regard/tasks/translation_task.h"
 #include "regard/tasks/translator.h"
 #include "regard/train/training.h"
 
@@ -173,9 +173,9 @@ TEST(Translation, LearnsAToyLanguageThatTurnsSentencesAround) {
   const TranslationData held_out =
       encode_pairs(unseen, *tokenizer, config.languages, 50);
   nn::Transformer model(config.model, 1);
-  TranslationLesson lesson(model, data, held_out);
+  TranslationTask task(model, data, held_out);
   train::Observer nobody;
-  const auto result = train::train(lesson, toy_options(800), folder / "run",
+  const auto result = train::train(task, toy_options(800), folder / "run",
                                    train::Start::kNew, nobody);
   save_translator(folder.path(), config, *tokenizer, result.weights,
                   DType::kFloat16);
@@ -235,12 +235,12 @@ TEST(Translation, TheFirstTenLossesAreThoseOfTheRecord) {
   for (const int threads : {1, 2, 3}) {
     nn::Transformer model(config.model, 1);
     model.set_threads({.count = threads});
-    TranslationLesson lesson(model, data, {});
+    TranslationTask task(model, data, {});
     Losses losses;
     train::TrainingOptions options = toy_options(10);
     options.threads = {.count = threads};
     options.accumulate = 2;
-    train::train(lesson, options, folder / std::to_string(threads),
+    train::train(task, options, folder / std::to_string(threads),
                  train::Start::kNew, losses);
     ASSERT_EQ(losses.values.size(), 10u);
     if (std::getenv("REGARD_RECORD") != nullptr) {

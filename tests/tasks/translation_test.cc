@@ -286,10 +286,32 @@ TEST(Translator, NamesWhatIsWrongWithItsFolder) {
   refusal("\"model_dim\": 32", "\"model_dim\": 64", "do not fit each other");
   refusal("\"vocab\": 23", "\"vocab\": 24",
           "the model has 24 pieces, the tokenizer 23");
+  refusal("\"vocab\": 23", "\"source_vocab\": 23, \"target_vocab\": 9",
+          "the model has 9 pieces, the tokenizer 23");
   write_text(folder / "config.json", good);
   save_safetensors(folder / "model.safetensors", {});
   EXPECT_THAT(load,
               ThrowsMessage<ParseError>(HasSubstr("do not fit each other")));
+}
+
+TEST(TranslatorConfig, KeepsTablesThatAreNotSharedAndAnOutputBias) {
+  const TranslatorConfig usual = small_config(23);
+  EXPECT_THAT(config_to_json(usual), ::testing::Not(HasSubstr("output_bias")));
+  TranslatorConfig config = usual;
+  config.model.target_vocab = 40;
+  config.model.shared_embeddings = config.model.tied_output = false;
+  config.model.output_bias = true;
+  config.model.embedding_scale = 2;
+  config.model.activation = nn::Activation::kSilu;
+  const nn::TransformerConfig read =
+      config_from_json(config_to_json(config), "config.json").model;
+  EXPECT_EQ(read.source_vocab, 23);
+  EXPECT_EQ(read.target_vocab, 40);
+  EXPECT_FALSE(read.shared_embeddings);
+  EXPECT_FALSE(read.tied_output);
+  EXPECT_TRUE(read.output_bias);
+  EXPECT_EQ(read.embedding_scale, 2.0f);
+  EXPECT_EQ(read.activation, nn::Activation::kSilu);
 }
 
 TEST(Translator, RefusesOptionsThatMakeNoSense) {

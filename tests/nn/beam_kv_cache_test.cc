@@ -120,7 +120,7 @@ std::vector<std::int64_t> some_parents(std::int64_t count, Random& random) {
   return parents;
 }
 
-TEST(BeamKVCache, AreAttendedToWithTheBitsOfAttentionForward) {
+TEST(BeamKVCache, IsAttendedToWithTheBitsOfAttentionForward) {
   test::on_every_simd_target([](const std::string&) {
     for (const std::int64_t dim : {1, 8, 13, 64}) {
       SCOPED_TRACE("dim " + std::to_string(dim));
@@ -146,7 +146,7 @@ TEST(BeamKVCache, TakesAScaleASoftcapAndABias) {
   });
 }
 
-TEST(BeamKVCache, MayBeMoreThanOneSplitHolds) {
+TEST(BeamKVCache, MayHoldMoreThanOneSplit) {
   Random random(1);
   Hypotheses hypotheses(1, 8, 1);
   for (int step = 0; step < 1060; ++step) {
@@ -154,7 +154,7 @@ TEST(BeamKVCache, MayBeMoreThanOneSplitHolds) {
   }
 }
 
-TEST(BeamKVCache, MayBeThoseOfNobody) {
+TEST(BeamKVCache, MayBeThatOfNobody) {
   BeamKVCache said(kLayers, 2, 8, 3);
   said.reorder({});
   said.make_room(0, {});

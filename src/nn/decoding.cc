@@ -201,7 +201,7 @@ void DecoderState::Memory::decoder_layer(std::size_t index,
   const TransformerConfig& c = w->config;
   const std::int64_t d = c.model_dim;
   const auto number = static_cast<std::int64_t>(index);
-  const auto attend_to_said = [&](const LayerHeads& h) {
+  const auto attend_to_cache = [&](const LayerHeads& h) {
     cache.append(number, h.k.data(), h.v.data(), h.k.stride(2));
     cache.attend(number, h.q.data(), h.q.stride(2), h.out.data(),
                  {.threads = threads});
@@ -222,7 +222,7 @@ void DecoderState::Memory::decoder_layer(std::size_t index,
     recorder->record(recorder->trace.cross, index, length, h.q, keys, threads);
   };
   detail::run_layer(w->decoder[index],
-                    {.self = attend_to_said,
+                    {.self = attend_to_cache,
                      .cross = attend_to_source,
                      .rotary = tables->rotary(),
                      .positions = places,

@@ -8,8 +8,8 @@
 #include <memory>
 #include <utility>
 
-#include "autograd/products.h"
 #include "bench.h"
+#include "ops/product.h"
 #include "regard/nn/multi_head_attention.h"
 
 namespace regard::bench {
@@ -115,20 +115,19 @@ double train(Layer& own, const LayerCase& c, std::int64_t calls) {
 }
 
 double multiply(const GemmCase& c, std::int64_t calls) {
-  const autograd::ConstRows weight{c.b, c.n, c.k, c.k};
+  const ops::ConstRows weight{c.b, {c.n, c.k}};
   const Threads threads{.count = c.threads};
-  autograd::MemoryPool pool;
-  std::shared_ptr<float> packed =
-      autograd::pack_for_forward(weight, pool, threads);
+  ops::MemoryPool pool;
+  const ops::PackOptions pack{.pool = &pool, .threads = threads};
+  auto packed = ops::PackedWeights::pack(weight, pack);
   return timed(calls, [&] {
     if (c.pack_once == 0) {
-      packed.reset();  // back to the pool
-      packed = autograd::pack_for_forward(weight, pool, threads);
+      packed = {};  // back to the pool
+      packed = ops::PackedWeights::pack(weight, pack);
     }
-    autograd::multiply({.x = {c.a, c.m, c.k, c.k},
-                        .packed = packed.get(),
-                        .y = {c.c, c.m, c.n, c.n}},
-                       threads);
+    ops::multiply(
+        {.x = {c.a, {c.m, c.k}}, .weight = &packed, .y = {c.c, {c.m, c.n}}},
+        threads);
   });
 }
 

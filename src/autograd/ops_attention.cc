@@ -3,15 +3,17 @@
 #include <array>
 #include <vector>
 
-#include "autograd/products.h"
 #include "kernels/rope.h"
 #include "kernels/rows.h"
+#include "ops/rows.h"
 #include "regard/attention/attention.h"
 #include "regard/attention/backward.h"
 #include "regard/autograd/operations.h"
 
 namespace regard::autograd {
 namespace {
+
+using ops::over_row_blocks;
 
 constexpr const char* kWhere = "autograd::attention";
 
@@ -29,11 +31,12 @@ TensorView<const float, 4> heads_of(const HeadColumns& h, std::int64_t heads,
                   h.matrix.columns(), heads, head_dim);
 }
 
-enum class Turn { kForward, kBack };
+enum class Rotation { kForward, kInverse };
 
-// Turns heads [1, heads, rows, head_dim] with the places of their sentences.
+// Rotates heads [1, heads, rows, head_dim] with the places of their sentences.
 void rotate(TensorView<float, 4> x, const PackedAttentionOptions& o,
-            std::span<const std::int64_t> offsets, Turn turn, Threads threads) {
+            std::span<const std::int64_t> offsets, Rotation rotation,
+            Threads threads) {
   const auto sentences = static_cast<std::int64_t>(offsets.size()) - 1;
   parallel_for(threads, sentences, [&](std::int64_t s) {
     const std::int64_t begin = offsets[static_cast<std::size_t>(s)];
@@ -49,7 +52,8 @@ void rotate(TensorView<float, 4> x, const PackedAttentionOptions& o,
                               .sin = o.rotary_sin.at(r - begin),
                               .y = at,
                               .y_stride = x.stride(1)};
-      turn == Turn::kForward ? kernels::rope(job) : kernels::rope_inverse(job);
+      rotation == Rotation::kForward ? kernels::rope(job)
+                                     : kernels::rope_inverse(job);
     }
   });
 }
@@ -66,7 +70,7 @@ struct AttentionStep {
 
   AttentionOptions call() const {
     AttentionOptions call;
-    if (options.causal) call.mask = mask::causal();
+    call.mask = options.mask;
     call.dropout = {options.dropout, options.dropout_seed};
     call.sequences = {q_offsets, kv_offsets};
     if (log_sum_exp != nullptr) {
@@ -142,10 +146,12 @@ struct AttentionStep {
         {.q = gradients[0], .k = gradients[1], .v = gradients[2]}, call());
     if (rotates()) {
       if (!gradients[0].is_null()) {
-        rotate(gradients[0], options, q_offsets, Turn::kBack, tape->threads());
+        rotate(gradients[0], options, q_offsets, Rotation::kInverse,
+               tape->threads());
       }
       if (!gradients[1].is_null()) {
-        rotate(gradients[1], options, kv_offsets, Turn::kBack, tape->threads());
+        rotate(gradients[1], options, kv_offsets, Rotation::kInverse,
+               tape->threads());
       }
     }
     for (std::size_t i = 0; i < 3; ++i) {
@@ -224,16 +230,16 @@ Variable attention(Tape& tape, const HeadColumns& q, const HeadColumns& k,
   if (step.out.needs_gradient()) {
     step.log_sum_exp = tape.memory(options.heads * rows);
   }
-  const auto turned = [&](const HeadColumns& h, std::int64_t heads,
-                          std::span<const std::int64_t> offsets) {
+  const auto rotate_columns = [&](const HeadColumns& h, std::int64_t heads,
+                                  std::span<const std::int64_t> offsets) {
     Variable matrix = h.matrix;
     rotate(heads_in(matrix.mutable_data() + h.first, matrix.rows(),
                     matrix.columns(), heads, options.head_dim),
-           options, offsets, Turn::kForward, tape.threads());
+           options, offsets, Rotation::kForward, tape.threads());
   };
   if (step.rotates()) {
-    turned(q, options.heads, step.q_offsets);
-    turned(k, options.kv_heads, step.kv_offsets);
+    rotate_columns(q, options.heads, step.q_offsets);
+    rotate_columns(k, options.kv_heads, step.kv_offsets);
   }
   attention_forward(heads_of(q, options.heads, options.head_dim),
                     heads_of(k, options.kv_heads, options.head_dim),

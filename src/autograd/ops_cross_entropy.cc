@@ -2,9 +2,9 @@
 #include <algorithm>
 #include <vector>
 
-#include "autograd/products.h"
 #include "kernels/cross_entropy.h"
 #include "kernels/gemm.h"
+#include "ops/product.h"
 #include "regard/autograd/operations.h"
 
 namespace regard::autograd {
@@ -20,29 +20,22 @@ std::int64_t rows_at_once(std::int64_t vocab) {
                                   kernels::kTileRows, 128);
 }
 
-// Rows of scores stand an odd number of cache lines apart: at a power of two,
-// the rows of a tile would share a few sets of the cache.
-std::int64_t score_stride(std::int64_t vocab) {
-  constexpr std::int64_t kLine = 16;
-  return ((vocab + kLine - 1) / kLine | 1) * kLine;
-}
-
 // One call: the scores exist for `chunk` rows at a time.
 class Projection {
  public:
   Projection(Tape& tape, const Variable& x, const Variable& weight,
              const Variable& bias)
       : tape_(tape), x_(x), weight_(weight), bias_(bias) {
-    const ConstRows rows{weight.data(), weight.rows(), weight.columns(),
-                         weight.columns()};
-    forward_ = pack_for_forward(rows, tape.pool(), tape.threads());
+    const ops::PackOptions pack{.pool = &tape.pool(),
+                                .threads = tape.threads()};
+    forward_ = ops::PackedWeights::pack(weight.value(), pack);
     if (x.needs_gradient()) {
-      backward_ = pack_for_backward(rows, tape.pool(), tape.threads());
+      backward_ = ops::PackedWeights::pack_transposed(weight.value(), pack);
       d_x_ = tape.gradient_target(x);
     }
     d_weight_ = tape.gradient_sum(weight);
     d_bias_ = tape.gradient_sum(bias);
-    stride_ = score_stride(weight.rows());
+    stride_ = ops::padded_stride(weight.rows());
     block_ = rows_at_once(weight.rows());
   }
 
@@ -57,21 +50,22 @@ class Projection {
       // Blocks of equal size, so that no thread is left with a rest.
       const std::int64_t blocks = (count + block_ - 1) / block_;
       const std::int64_t block = (count + blocks - 1) / blocks;
-      over_row_blocks(tape_.threads(), count, block,
-                      [&](std::int64_t begin, std::int64_t end) {
-                        run_rows(first + begin, first + end,
-                                 scores.get() + begin * stride_, targets,
-                                 smoothing, losses);
-                      });
+      ops::over_row_blocks(tape_.threads(), count, block,
+                           [&](std::int64_t begin, std::int64_t end) {
+                             run_rows(first + begin, first + end,
+                                      scores.get() + begin * stride_, targets,
+                                      smoothing, losses);
+                           });
       if (d_weight_ == nullptr && d_bias_ == nullptr) continue;
-      add_weight_gradient(
-          {.d_y = {scores.get(), count, weight_.rows(), stride_},
-           .x = {x_.data() + first * x_.columns(), count, x_.columns(),
-                 x_.columns()},
-           .d_weight = d_weight_,
-           .d_weight_stride = x_.columns(),
-           .d_bias = d_bias_},
-          tape_.pool(), tape_.threads());
+      const std::int64_t in = x_.columns();
+      ops::WeightGradient gradient{
+          .d_y = ops::columns(scores.get(), count, weight_.rows(), stride_),
+          .x = {x_.data() + first * in, {count, in}},
+          .d_bias = d_bias_};
+      if (d_weight_ != nullptr) {
+        gradient.d_weight = {d_weight_, {weight_.rows(), in}};
+      }
+      ops::add_weight_gradient(gradient, tape_.pool(), tape_.threads());
     }
     CrossEntropySum sum;
     for (const kernels::CrossEntropyRow& row : losses) {
@@ -89,15 +83,9 @@ class Projection {
                 std::vector<kernels::CrossEntropyRow>& losses) const {
     const std::int64_t in = x_.columns();
     const std::int64_t vocab = weight_.rows();
-    kernels::gemm({.m = end - begin,
-                   .n = vocab,
-                   .k = in,
-                   .a = x_.data() + begin * in,
-                   .a_stride = in,
-                   .b = forward_.get(),
-                   .bias = bias_.data(),
-                   .c = scores,
-                   .c_stride = stride_});
+    const ops::Rows y = ops::columns(scores, end - begin, vocab, stride_);
+    forward_.multiply({x_.data() + begin * in, {end - begin, in}}, 0,
+                      bias_.data(), y, kernels::Start::kZero);
     const bool learns =
         d_weight_ != nullptr || d_x_.data != nullptr || d_bias_ != nullptr;
     for (std::int64_t r = begin; r < end; ++r) {
@@ -107,21 +95,14 @@ class Projection {
           learns ? kernels::WithGradient::kYes : kernels::WithGradient::kNo);
     }
     if (d_x_.data == nullptr) return;
-    kernels::gemm(
-        {.m = end - begin,
-         .n = in,
-         .k = vocab,
-         .a = scores,
-         .a_stride = stride_,
-         .b = backward_.get(),
-         .c = d_x_.data + begin * in,
-         .c_stride = in,
-         .start = d_x_.add ? kernels::Start::kResult : kernels::Start::kZero});
+    backward_.multiply(
+        y, 0, nullptr, {d_x_.data + begin * in, {end - begin, in}},
+        d_x_.add ? kernels::Start::kResult : kernels::Start::kZero);
   }
 
   Tape& tape_;
   const Variable &x_, &weight_, &bias_;
-  std::shared_ptr<float> forward_, backward_;  // weight, packed
+  ops::PackedWeights forward_, backward_;  // weight, and for d_x
   Tape::Target d_x_;
   float* d_weight_ = nullptr;
   float* d_bias_ = nullptr;

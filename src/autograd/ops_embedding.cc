@@ -3,11 +3,13 @@
 #include <vector>
 
 #include "autograd/element_dropout.h"
-#include "autograd/products.h"
+#include "ops/rows.h"
 #include "regard/autograd/operations.h"
 
 namespace regard::autograd {
 namespace {
+
+using ops::over_row_blocks;
 
 constexpr const char* kWhere = "autograd::embedding";
 constexpr std::int64_t kBlock = 64;

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-
 #include "autograd/element_dropout.h"
-#include "autograd/products.h"
-#include "kernels/norms.h"
+#include "ops/norms.h"
+#include "ops/rows.h"
 #include "regard/autograd/operations.h"
 
 namespace regard::autograd {
 namespace {
+
+using ops::over_row_blocks;
 
 // Rows that pass through all of an operation while they are in the cache. The
 // sums of such blocks make the gradients of a norm's parameters.
@@ -18,7 +19,7 @@ struct AddNormStep {
   Variable residual, branch;
   Variable sum, normed;  // slots; sum has values if there is a norm
   kernels::RowDropout dropout;
-  NormOptions norm;
+  NormParameters norm;
   std::shared_ptr<float> mean, rstd;  // [rows]
 
   void operator()() const {
@@ -69,18 +70,14 @@ struct AddNormStep {
         .x = sum.data() + begin * width,
         .x_stride = width,
         .gamma = norm.weight.data(),
-        .mean = norm.centred ? mean.get() + begin : nullptr,
+        .mean = norm.kind == Norm::kLayerNorm ? mean.get() + begin : nullptr,
         .rstd = rstd.get() + begin,
         .d_y = d,
         .d_y_stride = width,
         .d_x = d,
         .d_x_stride = width};
     kernels::norm_parameter_gradients(job, 0, width, partial, partial + width);
-    if (norm.centred) {
-      kernels::layer_norm_backward(job);
-    } else {
-      kernels::rms_norm_backward(job);
-    }
+    ops::normalize_backward(norm.kind, job);
   }
 
   void add_parameter_gradients(const float* partial,
@@ -100,7 +97,7 @@ struct AddNormStep {
   }
 };
 
-void check_norm(const NormOptions& norm, std::int64_t width,
+void check_norm(const NormParameters& norm, std::int64_t width,
                 const char* where) {
   require(norm.weight.rows() == 1 && norm.weight.columns() == width, where,
           "the norm's weight must be [1, ", width, "]; it is [",
@@ -109,7 +106,7 @@ void check_norm(const NormOptions& norm, std::int64_t width,
               (norm.bias.rows() == 1 && norm.bias.columns() == width),
           where, "the norm's bias must be [1, ", width, "]; it is [",
           norm.bias.rows(), ", ", norm.bias.columns(), "]");
-  require(norm.centred || norm.bias.is_null(), where,
+  require(norm.kind == Norm::kLayerNorm || norm.bias.is_null(), where,
           "RMS norm must have no bias");
   require(norm.epsilon >= 0, where, "epsilon must not be negative; it is ",
           norm.epsilon);
@@ -126,7 +123,7 @@ void check_same_shape(const Variable& residual, const Variable& branch,
 
 // A branch or a norm may be missing, not both.
 SumAndNorm run(Tape& tape, const Variable& residual, const Variable& branch,
-               const kernels::RowDropout& dropout, const NormOptions& norm) {
+               const kernels::RowDropout& dropout, const NormParameters& norm) {
   const bool adds = !branch.is_null();
   const bool norms = !norm.weight.is_null();
   const std::int64_t rows = residual.rows();
@@ -149,38 +146,38 @@ SumAndNorm run(Tape& tape, const Variable& residual, const Variable& branch,
     out.normed = tape.result(rows, width, depends);
     if (out.normed.needs_gradient()) {
       step.rstd = tape.memory(rows);
-      if (norm.centred) step.mean = tape.memory(rows);
+      if (norm.kind == Norm::kLayerNorm) step.mean = tape.memory(rows);
     }
   }
   float* const sum = out.sum.mutable_data();
   float* const normed = out.normed.mutable_data();
-  over_row_blocks(
-      tape.threads(), rows, kBlock, [&](std::int64_t begin, std::int64_t end) {
-        const std::int64_t at = begin * width;
-        if (adds) {
-          kernels::dropout_add({.rows = end - begin,
-                                .width = width,
-                                .first_row = begin,
-                                .x = branch.data() + at,
-                                .residual = residual.data() + at,
-                                .y = sum + at},
-                               dropout);
-        }
-        if (!norms) return;
-        const kernels::Norm job{
-            .rows = end - begin,
-            .dim = width,
-            .x = out.sum.data() + at,
-            .x_stride = width,
-            .gamma = norm.weight.data(),
-            .beta = norm.bias.data(),
-            .eps = norm.epsilon,
-            .y = normed + at,
-            .y_stride = width,
-            .mean = step.mean ? step.mean.get() + begin : nullptr,
-            .rstd = step.rstd ? step.rstd.get() + begin : nullptr};
-        norm.centred ? kernels::layer_norm(job) : kernels::rms_norm(job);
-      });
+  over_row_blocks(tape.threads(), rows, kBlock,
+                  [&](std::int64_t begin, std::int64_t end) {
+                    const std::int64_t at = begin * width;
+                    if (adds) {
+                      kernels::dropout_add({.rows = end - begin,
+                                            .width = width,
+                                            .first_row = begin,
+                                            .x = branch.data() + at,
+                                            .residual = residual.data() + at,
+                                            .y = sum + at},
+                                           dropout);
+                    }
+                    if (!norms) return;
+                    const kernels::Norm job{
+                        .rows = end - begin,
+                        .dim = width,
+                        .x = out.sum.data() + at,
+                        .x_stride = width,
+                        .gamma = norm.weight.data(),
+                        .beta = norm.bias.data(),
+                        .eps = norm.epsilon,
+                        .y = normed + at,
+                        .y_stride = width,
+                        .mean = step.mean ? step.mean.get() + begin : nullptr,
+                        .rstd = step.rstd ? step.rstd.get() + begin : nullptr};
+                    ops::normalize(norm.kind, job);
+                  });
   if (!out.sum.needs_gradient() && !out.normed.needs_gradient()) return out;
   step.normed = out.normed.without_values();
   // Without a sum of its own, the gradient that came to `residual` from
@@ -193,9 +190,9 @@ SumAndNorm run(Tape& tape, const Variable& residual, const Variable& branch,
 
 }  // namespace
 
-Variable norm(Tape& tape, const Variable& x, const NormOptions& options) {
-  check_norm(options, x.columns(), "autograd::norm");
-  return run(tape, x, {}, {}, options).normed;
+Variable norm(Tape& tape, const Variable& x, const NormParameters& parameters) {
+  check_norm(parameters, x.columns(), "autograd::norm");
+  return run(tape, x, {}, {}, parameters).normed;
 }
 
 Variable add(Tape& tape, const Variable& residual, const Variable& branch,
@@ -207,11 +204,11 @@ Variable add(Tape& tape, const Variable& residual, const Variable& branch,
 
 SumAndNorm add_norm(Tape& tape, const Variable& residual,
                     const Variable& branch, const ElementDropout& dropout,
-                    const NormOptions& options) {
+                    const NormParameters& norm) {
   constexpr const char* kWhere = "autograd::add_norm";
   check_same_shape(residual, branch, kWhere);
-  check_norm(options, residual.columns(), kWhere);
-  return run(tape, residual, branch, row_dropout(dropout, kWhere), options);
+  check_norm(norm, residual.columns(), kWhere);
+  return run(tape, residual, branch, row_dropout(dropout, kWhere), norm);
 }
 
 }  // namespace regard::autograd

@@ -2,26 +2,14 @@
 #include "regard/autograd/tape.h"
 
 #include <algorithm>
-#include <bit>
-#include <map>
 #include <utility>
 
-#include "autograd/products.h"
 #include "kernels/rows.h"
-#include "regard/core/aligned_buffer.h"
+#include "ops/rows.h"
 #include "regard/core/error.h"
 
 namespace regard::autograd {
 namespace {
-
-// Sizes are rounded up to an eighth of their power of two, so that batches of
-// slightly different sizes find each other's memory.
-std::size_t rounded(std::size_t bytes) {
-  constexpr std::size_t kLeast = 4096;
-  if (bytes <= kLeast) return kLeast;
-  const std::size_t step = std::bit_floor(bytes) / 8;
-  return (bytes + step - 1) / step * step;
-}
 
 // A borrowed pointer in the clothes of an owner.
 std::shared_ptr<float> borrowed(const float* data) {
@@ -30,43 +18,6 @@ std::shared_ptr<float> borrowed(const float* data) {
 }
 
 }  // namespace
-
-struct MemoryPool::Shelf {
-  std::multimap<std::size_t, AlignedBuffer> free;
-  std::size_t in_use = 0;
-  std::size_t peak = 0;
-};
-
-MemoryPool::MemoryPool() : shelf_(std::make_shared<Shelf>()) {}
-
-std::shared_ptr<float> MemoryPool::take(std::int64_t floats) {
-  const std::size_t bytes =
-      rounded(static_cast<std::size_t>(std::max<std::int64_t>(floats, 1)) *
-              sizeof(float));
-  AlignedBuffer buffer;
-  // Up to twice as large is better than fresh pages.
-  const auto found = shelf_->free.lower_bound(bytes);
-  if (found != shelf_->free.end() && found->first <= 2 * bytes) {
-    buffer = std::move(found->second);
-    shelf_->free.erase(found);
-  } else {
-    buffer = AlignedBuffer(bytes);
-  }
-  shelf_->in_use += buffer.size();
-  shelf_->peak = std::max(shelf_->peak, shelf_->in_use);
-  auto* const data = reinterpret_cast<float*>(buffer.data());
-  // The deleter owns the buffer until it goes back to the shelf.
-  auto owner = std::make_shared<AlignedBuffer>(std::move(buffer));
-  return {data, [shelf = shelf_, owner = std::move(owner)](float*) {
-            const std::size_t size = owner->size();
-            shelf->in_use -= size;
-            shelf->free.emplace(size, std::move(*owner));
-          }};
-}
-
-std::size_t MemoryPool::bytes_in_use() const { return shelf_->in_use; }
-std::size_t MemoryPool::peak_bytes() const { return shelf_->peak; }
-void MemoryPool::reset_peak() { shelf_->peak = shelf_->in_use; }
 
 Tape::Tape(Record record, Threads threads, MemoryPool pool)
     : record_(record), threads_(threads), pool_(std::move(pool)) {}
@@ -162,11 +113,11 @@ void Tape::give_gradient(const Variable& to, std::shared_ptr<float> gradient) {
     return;
   }
   constexpr std::int64_t kBlock = 1 << 15;
-  over_row_blocks(threads_, slot.floats, kBlock,
-                  [&](std::int64_t begin, std::int64_t end) {
-                    kernels::add_scaled(gradient.get() + begin, 1.0f,
-                                        end - begin, slot.values.get() + begin);
-                  });
+  ops::over_row_blocks(
+      threads_, slot.floats, kBlock, [&](std::int64_t begin, std::int64_t end) {
+        kernels::add_scaled(gradient.get() + begin, 1.0f, end - begin,
+                            slot.values.get() + begin);
+      });
 }
 
 void Tape::backward(const Variable& result,

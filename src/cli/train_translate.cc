@@ -21,7 +21,7 @@
 #include "io/atomic_file.h"
 #include "regard/core/error.h"
 #include "regard/nn/transformer.h"
-#include "regard/tasks/translation_lesson.h"
+#include "regard/tasks/translation_task.h"
 #include "regard/tasks/translator.h"
 #include "regard/text/lines.h"
 #include "regard/text/tokenizer.h"
@@ -337,12 +337,12 @@ void run_train_translate(const TrainTranslateFlags& f) {
   options.settings = settings_of(f, config);
   options.settings["training data"] = summary_of(training);
   options.settings["held-out data"] = summary_of(held_out);
-  tasks::TranslationLesson lesson(model, training, held_out);
+  tasks::TranslationTask task(model, training, held_out);
   if (!goes_on) tokenizer->save(folder);
   TrainingScreen screen(f.updates);
   const StopOnSignal signals;
   const train::TrainingResult result = train::train(
-      lesson, options, work,
+      task, options, work,
       f.resume ? train::Start::kResume : train::Start::kNew, screen);
   screen.clear();
   const train::RunHistory history = train::read_log(work / "log.jsonl");

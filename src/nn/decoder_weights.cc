@@ -1,185 +1,121 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "nn/decoder_weights.h"
 
-#include "kernels/activations.h"
-#include "kernels/norms.h"
-#include "kernels/rows.h"
-#include "nn/products.h"
+#include <string>
 
 namespace regard::nn {
-namespace detail {
 namespace {
 
-// Rows that pass through a norm while they are in the cache.
-constexpr std::int64_t kBlock = 64;
+using detail::AttentionWeights;
+using detail::FeedForwardWeights;
+using detail::PackedLinear;
+using detail::TransformerLayerWeights;
 
-// Below so many rows another thread costs more than it brings.
-Threads for_rows(Threads threads, std::int64_t rows) {
-  if (rows < kBlock) threads.count = 1;
-  return threads;
-}
+// Takes the parts of layers from a model's parameters by their names.
+class Reader {
+ public:
+  Reader(const StateDict& parameters, const TransformerConfig& config)
+      : parameters_(parameters), c_(config) {}
 
-std::vector<float> copy_of(const Tensor& tensor) {
-  const auto values = tensor.values<float>();
-  return {values.begin(), values.end()};
-}
-
-void activate(Activation f, float* inner, std::int64_t width, float* outer,
-              std::int64_t begin, std::int64_t end) {
-  if (f == Activation::kSwiglu) {
-    for (std::int64_t r = begin; r < end; ++r) {
-      kernels::swiglu(inner + r * width, inner + r * width + width / 2,
-                      width / 2, outer + r * (width / 2));
+  // Rows [first, first + count) of a weight, and of its bias if that has a
+  // name; count < 0: all from `first` on.
+  PackedLinear linear(const std::string& weight, const std::string& bias,
+                      std::int64_t first = 0, std::int64_t count = -1) const {
+    const TensorView<const float, 2> all =
+        parameters_.at(weight).view<float, 2>();
+    if (count < 0) count = all.extent(0) - first;
+    std::span<const float> values;
+    if (!bias.empty()) {
+      values = parameters_.at(bias).values<float>().subspan(
+          static_cast<std::size_t>(first), static_cast<std::size_t>(count));
     }
-    return;
+    return PackedLinear(ops::ConstRows(all.at(first), {count, all.extent(1)}),
+                        values);
   }
-  const kernels::Activation kind =
-      f == Activation::kGelu       ? kernels::Activation::kGelu
-      : f == Activation::kGeluTanh ? kernels::Activation::kGeluTanh
-                                   : kernels::Activation::kRelu;
-  kernels::activate(kind, inner + begin * width, (end - begin) * width,
-                    outer + begin * width);
-}
 
-EncoderLayerWeights encoder_weights(const StateDict& p,
-                                    const TransformerConfig& c,
-                                    const std::string& name) {
-  EncoderLayerWeights w;
-  const std::string self = name + ".self_attn";
-  w.qkv = {p, self + ".in_proj_weight", self + ".in_proj_bias"};
-  w.out = {p, self + ".out_proj.weight", self + ".out_proj.bias"};
-  w.feed_forward = {{p, name + ".linear1.weight", name + ".linear1.bias"},
-                    {p, name + ".linear2.weight", name + ".linear2.bias"}};
-  w.norm1 = {p, name + ".norm1", c};
-  w.norm2 = {p, name + ".norm2", c};
-  return w;
-}
+  ops::NormWeights norm(const std::string& name) const {
+    ops::NormWeights norm{.kind = c_.norm, .epsilon = c_.norm_epsilon};
+    const auto copy = [&](const char* part) {
+      const auto values = parameters_.at(name + part).values<float>();
+      return std::vector<float>(values.begin(), values.end());
+    };
+    norm.weight = copy(".weight");
+    if (c_.norm == Norm::kLayerNorm) norm.bias = copy(".bias");
+    return norm;
+  }
 
-DecoderLayerWeights decoder_weights(const StateDict& p,
-                                    const TransformerConfig& c,
-                                    const std::string& name) {
-  DecoderLayerWeights w;
-  const std::int64_t d = c.model_dim;
-  const std::string self = name + ".self_attn";
-  const std::string cross = name + ".multihead_attn";
-  w.qkv = {p, self + ".in_proj_weight", self + ".in_proj_bias"};
-  w.self_out = {p, self + ".out_proj.weight", self + ".out_proj.bias"};
-  w.q = {p, cross + ".in_proj_weight", cross + ".in_proj_bias", 0, d};
-  w.kv = {p, cross + ".in_proj_weight", cross + ".in_proj_bias", d};
-  w.cross_out = {p, cross + ".out_proj.weight", cross + ".out_proj.bias"};
-  w.feed_forward = {{p, name + ".linear1.weight", name + ".linear1.bias"},
-                    {p, name + ".linear2.weight", name + ".linear2.bias"}};
-  w.norm1 = {p, name + ".norm1", c};
-  w.norm2 = {p, name + ".norm2", c};
-  w.norm3 = {p, name + ".norm3", c};
-  return w;
-}
+  // Rows [0, count) of the input projection; count < 0: all.
+  AttentionWeights attention(const std::string& name, const std::string& norm_,
+                             std::int64_t count = -1) const {
+    AttentionWeights w;
+    w.norms.norm = norm(norm_);
+    w.in = linear(name + ".in_proj_weight", name + ".in_proj_bias", 0, count);
+    w.out = linear(name + ".out_proj.weight", name + ".out_proj.bias");
+    return w;
+  }
+
+  FeedForwardWeights feed_forward(const std::string& name,
+                                  const std::string& norm_) const {
+    FeedForwardWeights w;
+    w.norms.norm = norm(norm_);
+    w.activation = c_.activation;
+    const std::string weight = name + ".linear1.weight";
+    const std::string bias = name + ".linear1.bias";
+    const bool gated = is_gated(c_.activation);
+    if (gated) w.gate = linear(weight, bias, 0, c_.feed_forward_dim);
+    w.up = linear(weight, bias, gated ? c_.feed_forward_dim : 0);
+    w.down = linear(name + ".linear2.weight", name + ".linear2.bias");
+    return w;
+  }
+
+  TransformerLayerWeights layer(const std::string& name, bool cross) const {
+    TransformerLayerWeights w;
+    w.heads = w.kv_heads = c_.heads;
+    w.head_dim = c_.model_dim / c_.heads;
+    w.norm_first = c_.norm_first;
+    w.self = attention(name + ".self_attn", name + ".norm1");
+    if (cross) {
+      w.cross =
+          attention(name + ".multihead_attn", name + ".norm2", c_.model_dim);
+    }
+    w.feed_forward = feed_forward(name, name + (cross ? ".norm3" : ".norm2"));
+    return w;
+  }
+
+ private:
+  const StateDict& parameters_;
+  const TransformerConfig& c_;
+};
 
 }  // namespace
-
-PackedLinear::PackedLinear(const StateDict& parameters,
-                           const std::string& weight, const std::string& bias,
-                           std::int64_t first, std::int64_t count) {
-  const Tensor& tensor = parameters.at(weight);
-  in_ = tensor.shape()[1];
-  out_ = count < 0 ? tensor.shape()[0] - first : count;
-  packed_ =
-      packed_weight({tensor.values<float>().data() + first * in_, {out_, in_}});
-  if (bias.empty()) return;
-  const float* const values = parameters.at(bias).values<float>().data();
-  bias_.assign(values + first, values + first + out_);
-}
-
-void PackedLinear::operator()(const float* x, std::int64_t rows, float* y,
-                              Threads threads, RowsBody after) const {
-  autograd::multiply({.x = {x, rows, in_, in_},
-                      .packed = packed_.values<float>().data(),
-                      .bias = bias_.empty() ? nullptr : bias_.data(),
-                      .y = {y, rows, out_, out_}},
-                     threads, autograd::no_rows, after);
-}
-
-NormWeights::NormWeights(const StateDict& parameters, const std::string& name,
-                         const TransformerConfig& c)
-    : weight(copy_of(parameters.at(name + ".weight"))),
-      epsilon(c.norm_epsilon) {
-  if (c.norm == Norm::kLayerNorm) bias = copy_of(parameters.at(name + ".bias"));
-}
-
-void NormWeights::operator()(const float* x, std::int64_t rows, float* y,
-                             Threads threads) const {
-  const auto width = static_cast<std::int64_t>(weight.size());
-  autograd::over_row_blocks(
-      for_rows(threads, rows), rows, kBlock,
-      [&](std::int64_t begin, std::int64_t end) {
-        const kernels::Norm job{.rows = end - begin,
-                                .dim = width,
-                                .x = x + begin * width,
-                                .x_stride = width,
-                                .gamma = weight.data(),
-                                .beta = bias.empty() ? nullptr : bias.data(),
-                                .eps = epsilon,
-                                .y = y + begin * width,
-                                .y_stride = width};
-        bias.empty() ? kernels::rms_norm(job) : kernels::layer_norm(job);
-      });
-}
-
-void feed_forward(const FeedForwardWeights& w, Activation f, const float* x,
-                  std::int64_t rows, float* inner, float* y, Threads threads) {
-  const std::int64_t width = w.linear1.out();
-  float* const outer = f == Activation::kSwiglu ? inner + rows * width : inner;
-  w.linear1(x, rows, inner, threads, [&](std::int64_t begin, std::int64_t end) {
-    activate(f, inner, width, outer, begin, end);
-  });
-  w.linear2(outer, rows, y, threads);
-}
-
-const float* Residual::input(const NormWeights& norm, const float* x,
-                             std::int64_t rows, float* normed,
-                             Threads threads) const {
-  if (!norm_first) return x;
-  norm(x, rows, normed, threads);
-  return normed;
-}
-
-void Residual::add(const NormWeights& norm, const float* branch,
-                   std::int64_t rows, float* x, Threads threads) const {
-  const auto width = static_cast<std::int64_t>(norm.weight.size());
-  autograd::over_row_blocks(
-      for_rows(threads, rows), rows, kBlock,
-      [&](std::int64_t begin, std::int64_t end) {
-        kernels::scale_add(branch + begin * width, 1.0f, x + begin * width,
-                           (end - begin) * width, x + begin * width);
-      });
-  if (!norm_first) norm(x, rows, x, threads);
-}
-
-}  // namespace detail
 
 TransformerDecoder::Weights::Weights(const Transformer& model)
     : config(model.config()) {
   const TransformerConfig& c = config;
   const StateDict& p = model.parameters();
+  const Reader read(p, c);
   source_table = p.at(detail::source_embedding_name(c) + ".weight");
   target_table = p.at(detail::target_embedding_name(c) + ".weight");
   if (c.positions == Positions::kLearned) {
-    source_places = p.at("source_positions.weight");
-    target_places = p.at("target_positions.weight");
+    source_positions = p.at("source_positions.weight");
+    target_positions = p.at("target_positions.weight");
   }
   for (std::int64_t i = 0; i < c.encoder_layers; ++i) {
-    encoder.push_back(
-        detail::encoder_weights(p, c, "encoder.layers." + std::to_string(i)));
+    encoder.push_back(read.layer("encoder.layers." + std::to_string(i), false));
   }
   for (std::int64_t i = 0; i < c.decoder_layers; ++i) {
-    decoder.push_back(
-        detail::decoder_weights(p, c, "decoder.layers." + std::to_string(i)));
+    const std::string name = "decoder.layers." + std::to_string(i);
+    decoder.push_back(read.layer(name, true));
+    const std::string cross = name + ".multihead_attn";
+    memory_kv.push_back(read.linear(cross + ".in_proj_weight",
+                                    cross + ".in_proj_bias", c.model_dim));
   }
   if (c.final_norm) {
-    if (c.encoder_layers > 0) encoder_norm = {p, "encoder.norm", c};
-    decoder_norm = {p, "decoder.norm", c};
+    if (c.encoder_layers > 0) encoder_norm = read.norm("encoder.norm");
+    decoder_norm = read.norm("decoder.norm");
   }
-  output = {p, detail::output_name(c), ""};
+  output =
+      read.linear(detail::output_name(c), c.output_bias ? "output.bias" : "");
 }
 
 }  // namespace regard::nn

@@ -2,71 +2,62 @@
 #include "regard/nn/decoding.h"
 
 #include <algorithm>
-#include <cmath>
 #include <utility>
 #include <vector>
 
 #include "kernels/cross_entropy.h"
-#include "kernels/rope.h"
 #include "kernels/rows.h"
+#include "nn/beam_kv_cache.h"
 #include "nn/decoder_weights.h"
-#include "nn/said_tokens.h"
 #include "regard/attention/attention.h"
 #include "regard/attention/weights.h"
 
 namespace regard::nn {
 namespace {
 
-using detail::Residual;
+using detail::LayerHeads;
+using detail::ResidualStream;
+using ops::Rows;
 
-// [1, heads, rows, dim] in columns of rows `stride` floats apart.
-template <typename T>
-TensorView<T, 4> heads_in(T* data, std::int64_t rows, std::int64_t stride,
-                          const TransformerConfig& c) {
-  const std::int64_t dim = c.model_dim / c.heads;
-  return {data, {1, c.heads, rows, dim}, {rows * stride, dim, stride, 1}};
-}
-
-void rotate(float* x, std::int64_t heads, std::int64_t dim,
-            const Sentences& rotary, std::int64_t place) {
-  kernels::rope({.heads = heads,
-                 .dim = dim,
-                 .half = rotary.rotary_cos.extent(1),
-                 .x = x,
-                 .x_stride = dim,
-                 .cos = rotary.rotary_cos.at(place),
-                 .sin = rotary.rotary_sin.at(place),
-                 .y = x,
-                 .y_stride = dim});
+// The place of each token in its sentence.
+std::vector<std::int64_t> places_of(const PackedTokens& packed) {
+  std::vector<std::int64_t> places;
+  for (std::size_t s = 1; s < packed.offsets.size(); ++s) {
+    for (std::int64_t i = packed.offsets[s - 1]; i < packed.offsets[s]; ++i) {
+      places.push_back(i - packed.offsets[s - 1]);
+    }
+  }
+  return places;
 }
 
 }  // namespace
 
-// Where a state leaves the weights of its only source and hypothesis. The cache
-// has keys in an order of its own, so they are kept here once more.
-struct TransformerDecoder::Watch {
-  AttentionTrace seen;
-  std::vector<Tensor> said_keys;  // [layers]: [target, model_dim]
+// Records the weights of a state's only source and hypothesis. The cache has
+// keys in an order of its own, so they are kept here once more.
+struct TransformerDecoder::TraceRecorder {
+  AttentionTrace trace;
+  std::vector<Tensor> keys;  // [layers]: [target, model_dim]
 
-  Watch(const TransformerConfig& c, std::int64_t source, std::int64_t target) {
-    seen.encoder = Tensor({c.encoder_layers, c.heads, source, source});
-    seen.decoder = Tensor({c.decoder_layers, c.heads, target, target});
-    seen.cross = Tensor({c.decoder_layers, c.heads, target, source});
+  TraceRecorder(const TransformerConfig& c, std::int64_t source,
+                std::int64_t target) {
+    trace.encoder = Tensor({c.encoder_layers, c.heads, source, source});
+    trace.decoder = Tensor({c.decoder_layers, c.heads, target, target});
+    trace.cross = Tensor({c.decoder_layers, c.heads, target, source});
     for (std::int64_t i = 0; i < c.decoder_layers; ++i) {
-      said_keys.emplace_back(Shape{target, c.model_dim});
+      keys.emplace_back(Shape{target, c.model_dim});
     }
   }
 
   // The weights of rows [first, first + q's rows) of one layer.
-  static void note(Tensor& all, std::int64_t layer, std::int64_t first,
-                   TensorView<const float, 4> q, TensorView<const float, 4> k,
-                   Threads threads) {
+  static void record(Tensor& all, std::size_t layer, std::int64_t first,
+                     TensorView<const float, 4> q, TensorView<const float, 4> k,
+                     Threads threads) {
     const auto to = all.view<float, 4>();
     AttentionOptions options;
     options.threads = threads;
     attention_weights(
         q, k,
-        TensorView<float, 4>(to.at(layer, 0, first),
+        TensorView<float, 4>(to.at(static_cast<std::int64_t>(layer), 0, first),
                              {1, to.extent(1), q.extent(2), k.extent(2)},
                              {to.stride(0), to.stride(1), to.stride(2), 1}),
         options);
@@ -74,45 +65,62 @@ struct TransformerDecoder::Watch {
 };
 
 struct DecoderState::Memory {
-  Memory(const TransformerDecoder::Weights& weights, std::int64_t hypotheses)
-      : w(&weights),
-        rooms(weights.workspaces.take()),
-        said(weights.config.decoder_layers, weights.config.heads,
-             weights.config.model_dim / weights.config.heads, hypotheses) {}
-  ~Memory() { w->workspaces.give(std::move(rooms)); }
+  using Weights = TransformerDecoder::Weights;
 
-  const TransformerDecoder::Weights* w;
-  std::unique_ptr<detail::Workspace> rooms;
+  Memory(const Weights& weights, std::int64_t hypotheses, Threads threads_)
+      : w(&weights),
+        threads(threads_),
+        results(weights.pool),
+        work(weights.pool),
+        cache(weights.config.decoder_layers, weights.config.heads,
+              weights.config.model_dim / weights.config.heads, hypotheses) {}
+
+  const Weights* w;
   Threads threads;
-  TransformerDecoder::Watch* watch = nullptr;  // null: nobody looks
+  TransformerDecoder::TraceRecorder* recorder = nullptr;  // null: no trace
+  ops::Arena results;  // of a step, until the next one
+  ops::Arena work;
+  std::shared_ptr<const PositionTables> tables;
 
   // Of the sources: where each begins, and for each layer the keys and values
   // [tokens, 2 * model_dim].
   std::vector<std::int64_t> source_offsets;
-  std::vector<Tensor> memory_kv;
+  std::vector<std::shared_ptr<float>> memory_kv;
 
   // Of the hypotheses.
   std::vector<std::int64_t> source;     // [hypotheses]
   std::vector<std::int64_t> q_offsets;  // [sources + 1], of hypotheses
   std::int64_t length = 0;
-  // The logits and queries of the last step are still those of `source`.
+  detail::BeamKVCache cache;
+  // Of the last step, as long as they are still those of `source`.
   bool scored = false;
-  detail::SaidTokens said;
+  const float* logits = nullptr;
+  std::vector<Rows> cross_q;  // [layers]
 
   std::int64_t hypotheses() const {
     return static_cast<std::int64_t>(source.size());
   }
-  std::int64_t token_floats() const { return 2 * w->config.model_dim; }
+  // The queries [hypotheses, model_dim] of some layer, or a source's keys.
+  TensorView<const float, 4> heads(const float* data, std::int64_t rows,
+                                   std::int64_t stride) const {
+    const TransformerConfig& c = w->config;
+    return detail::heads_in(data, rows, stride, c.heads, c.model_dim / c.heads);
+  }
+  TensorView<const float, 4> memory_heads(std::size_t layer,
+                                          std::int64_t part) const {
+    const std::int64_t d = w->config.model_dim;
+    const float* const kv = memory_kv[layer].get();
+    return heads(kv + part * d, source_offsets.back(), 2 * d);
+  }
 
-  void encode(const PackedTokens& sources);
-  void embed(const Tensor& table, const Tensor& places,
-             const std::int32_t* tokens, const std::int64_t* place,
-             std::int64_t rows, float* x);
-  void encoder_layer(const detail::EncoderLayerWeights& layer,
-                     const Sentences& sentences, std::int64_t rows, float* x);
-  void decoder_layer(std::size_t index, const Sentences& rotary, float* x);
-  void attend_to_said(std::size_t index, const Sentences& rotary,
-                      const float* input);
+  void embed(const Tensor& table, const Tensor& positions,
+             std::span<const std::int32_t> tokens,
+             std::span<const std::int64_t> places, Rows x) const;
+  // Reads the sources; the memory is stream.x.
+  void encode(const PackedTokens& sources, ResidualStream& stream);
+  void make_memory_kv(const Rows& memory);
+  void decoder_layer(std::size_t index, std::span<const std::int64_t> places,
+                     ResidualStream& stream);
   void count_hypotheses();
   void check_scored(const char* where) const {
     require(scored || source.empty(), where,
@@ -120,171 +128,107 @@ struct DecoderState::Memory {
   }
 };
 
-void DecoderState::Memory::embed(const Tensor& table, const Tensor& places,
-                                 const std::int32_t* tokens,
-                                 const std::int64_t* place, std::int64_t rows,
-                                 float* x) {
+void DecoderState::Memory::embed(const Tensor& table, const Tensor& positions,
+                                 std::span<const std::int32_t> tokens,
+                                 std::span<const std::int64_t> places,
+                                 Rows x) const {
   const TransformerConfig& c = w->config;
   const std::int64_t d = c.model_dim;
-  const auto scale = static_cast<float>(std::sqrt(static_cast<double>(d)));
-  const float* at = nullptr;
+  const float* added = tables->sinusoidal().data();
   if (c.positions == Positions::kLearned) {
-    at = places.values<float>().data();
-  } else if (c.positions == Positions::kSinusoidal) {
-    const std::int64_t most = *std::max_element(place, place + rows);
-    at = rooms->tables.sinusoidal(c, most + 1).data();
+    added = positions.values<float>().data();
   }
-  for (std::int64_t r = 0; r < rows; ++r) {
-    kernels::scale_add(table.values<float>().data() + tokens[r] * d, scale,
-                       at == nullptr ? nullptr : at + place[r] * d, d,
-                       x + r * d);
+  for (std::size_t r = 0; r < tokens.size(); ++r) {
+    kernels::scale_add(table.values<float>().data() + tokens[r] * d,
+                       detail::embedding_scale(c),
+                       added == nullptr ? nullptr : added + places[r] * d, d,
+                       x.at(static_cast<std::int64_t>(r)));
   }
 }
 
-void DecoderState::Memory::encoder_layer(
-    const detail::EncoderLayerWeights& layer, const Sentences& sentences,
-    std::int64_t rows, float* x) {
+void DecoderState::Memory::encode(const PackedTokens& sources,
+                                  ResidualStream& stream) {
   const TransformerConfig& c = w->config;
-  const std::int64_t d = c.model_dim;
-  const Residual residual{c.norm_first};
-  float* const normed = rooms->normed.of(rows * d);
-  float* const branch = rooms->branch.of(rows * d);
-  float* const qkv = rooms->projected.of(rows * 3 * d);
-  float* const attended = rooms->attended.of(rows * d);
-  layer.qkv(residual.input(layer.norm1, x, rows, normed, threads), rows, qkv,
-            threads);
-  if (!sentences.rotary_cos.is_null()) {
-    for (std::size_t s = 1; s < sentences.offsets.size(); ++s) {
-      const std::int64_t begin = sentences.offsets[s - 1];
-      for (std::int64_t r = begin; r < sentences.offsets[s]; ++r) {
-        rotate(qkv + r * 3 * d, 2 * c.heads, d / c.heads, sentences, r - begin);
-      }
-    }
-  }
+  tables = w->tables.for_places(c, sources.longest());
+  const std::vector<std::int64_t> places = places_of(sources);
+  embed(w->source_table, w->source_positions, sources.tokens, places, stream.x);
   AttentionOptions options;
-  options.sequences = {sentences.offsets, sentences.offsets};
+  options.sequences = {sources.offsets, sources.offsets};
   options.threads = threads;
-  const float* const read = qkv;
-  attention_forward(heads_in(read, rows, 3 * d, c),
-                    heads_in(read + d, rows, 3 * d, c),
-                    heads_in(read + 2 * d, rows, 3 * d, c),
-                    heads_in(attended, rows, d, c), options);
-  if (watch != nullptr) {
-    watch->note(watch->seen.encoder, &layer - w->encoder.data(), 0,
-                heads_in(read, rows, 3 * d, c),
-                heads_in(read + d, rows, 3 * d, c), threads);
+  for (std::size_t i = 0; i < w->encoder.size(); ++i) {
+    const auto attend = [&](const LayerHeads& h) {
+      attention_forward(h.q, h.k, h.v, h.out, options);
+      if (recorder == nullptr) return;
+      recorder->record(recorder->trace.encoder, i, 0, h.q, h.k, threads);
+    };
+    detail::run_layer(w->encoder[i],
+                      {.self = attend,
+                       .cross = attend,
+                       .rotary = tables->rotary(),
+                       .positions = places,
+                       .threads = threads},
+                      stream, work);
   }
-  layer.out(attended, rows, branch, threads);
-  residual.add(layer.norm1, branch, rows, x, threads);
-  float* const inner =
-      rooms->inner.of(2 * rows * layer.feed_forward.linear1.out());
-  detail::feed_forward(layer.feed_forward, c.activation,
-                       residual.input(layer.norm2, x, rows, normed, threads),
-                       rows, inner, branch, threads);
-  residual.add(layer.norm2, branch, rows, x, threads);
+  if (!w->encoder_norm.is_null()) {
+    w->encoder_norm(stream.x, stream.x, threads);
+  }
 }
 
-void DecoderState::Memory::encode(const PackedTokens& sources) {
-  const TransformerConfig& c = w->config;
-  const std::int64_t rows = sources.size();
-  std::vector<std::int64_t> place;
-  for (std::size_t s = 1; s < sources.offsets.size(); ++s) {
-    for (std::int64_t i = sources.offsets[s - 1]; i < sources.offsets[s]; ++i) {
-      place.push_back(i - sources.offsets[s - 1]);
-    }
+void DecoderState::Memory::make_memory_kv(const Rows& memory) {
+  const std::int64_t rows = memory.extent(0);
+  std::vector<ops::Product> products;
+  for (const detail::PackedLinear& linear : w->memory_kv) {
+    memory_kv.push_back(w->pool.take(rows * linear.weight.out()));
+    products.push_back(linear(
+        memory, Rows(memory_kv.back().get(), {rows, linear.weight.out()})));
   }
-  float* const x = rooms->x.of(rows * c.model_dim);
-  embed(w->source_table, w->source_places, sources.tokens.data(), place.data(),
-        rows, x);
-  const Sentences sentences = rooms->tables.sentences(c, sources);
-  for (const auto& layer : w->encoder) encoder_layer(layer, sentences, rows, x);
-  if (c.final_norm && !w->encoder.empty()) w->encoder_norm(x, rows, x, threads);
-  source_offsets = sources.offsets;
-  for (const auto& layer : w->decoder) {
-    Tensor kv({rows, token_floats()});
-    layer.kv(x, rows, kv.values<float>().data(), threads);
-    memory_kv.push_back(std::move(kv));
-  }
+  ops::multiply(products, threads);
 }
 
 void DecoderState::Memory::count_hypotheses() {
   q_offsets.assign(source_offsets.size(), 0);
-  for (const std::int64_t s : source)
+  for (const std::int64_t s : source) {
     ++q_offsets[static_cast<std::size_t>(s) + 1];
+  }
   for (std::size_t s = 1; s < q_offsets.size(); ++s) {
     q_offsets[s] += q_offsets[s - 1];
   }
 }
 
-void DecoderState::Memory::attend_to_said(std::size_t index,
-                                          const Sentences& rotary,
-                                          const float* input) {
-  const TransformerConfig& c = w->config;
-  const std::int64_t d = c.model_dim;
-  const std::int64_t dim = d / c.heads;
-  const std::int64_t rows = hypotheses();
-  const auto& layer = w->decoder[index];
-  float* const qkv = rooms->projected.of(rows * 3 * d);
-  layer.qkv(input, rows, qkv, threads);
-  if (!rotary.rotary_cos.is_null()) {
-    for (std::int64_t h = 0; h < rows; ++h) {
-      rotate(qkv + h * 3 * d, 2 * c.heads, dim, rotary, length);
-    }
-  }
-  const auto number = static_cast<std::int64_t>(index);
-  said.keep(number, qkv + d, qkv + 2 * d, 3 * d);
-  said.attend(number, qkv, 3 * d, rooms->attended.of(rows * d), threads);
-  if (watch != nullptr) {
-    float* const keys = watch->said_keys[index].values<float>().data();
-    std::copy_n(qkv + d, d, keys + length * d);
-    watch->note(watch->seen.decoder, number, length, heads_in(qkv, 1, 3 * d, c),
-                heads_in(keys, length + 1, d, c), threads);
-  }
-}
-
 void DecoderState::Memory::decoder_layer(std::size_t index,
-                                         const Sentences& rotary, float* x) {
+                                         std::span<const std::int64_t> places,
+                                         ResidualStream& stream) {
   const TransformerConfig& c = w->config;
-  const auto& layer = w->decoder[index];
   const std::int64_t d = c.model_dim;
-  const std::int64_t rows = hypotheses();
-  const Residual residual{c.norm_first};
-  float* const normed = rooms->normed.of(rows * d);
-  float* const branch = rooms->branch.of(rows * d);
-  float* const attended = rooms->attended.of(rows * d);
-  // 1. What was said so far.
-  attend_to_said(index, rotary,
-                 residual.input(layer.norm1, x, rows, normed, threads));
-  layer.self_out(attended, rows, branch, threads);
-  residual.add(layer.norm1, branch, rows, x, threads);
-  // 2. The source: the hypotheses of one are the queries of one sequence.
-  float* const q = rooms->cross_q[index].of(rows * d);
-  layer.q(residual.input(layer.norm2, x, rows, normed, threads), rows, q,
-          threads);
-  const Tensor& kv = memory_kv[index];
-  const float* const keys = kv.values<float>().data();
-  const std::int64_t tokens = kv.shape()[0];
-  AttentionOptions options;
-  options.sequences = {q_offsets, source_offsets};
-  options.threads = threads;
-  attention_forward(heads_in(static_cast<const float*>(q), rows, d, c),
-                    heads_in(keys, tokens, 2 * d, c),
-                    heads_in(keys + d, tokens, 2 * d, c),
-                    heads_in(attended, rows, d, c), options);
-  if (watch != nullptr) {
-    watch->note(watch->seen.cross, static_cast<std::int64_t>(index), length,
-                heads_in(static_cast<const float*>(q), rows, d, c),
-                heads_in(keys, tokens, 2 * d, c), threads);
-  }
-  layer.cross_out(attended, rows, branch, threads);
-  residual.add(layer.norm2, branch, rows, x, threads);
-  // 3. Feed-forward.
-  float* const inner =
-      rooms->inner.of(2 * rows * layer.feed_forward.linear1.out());
-  detail::feed_forward(layer.feed_forward, c.activation,
-                       residual.input(layer.norm3, x, rows, normed, threads),
-                       rows, inner, branch, threads);
-  residual.add(layer.norm3, branch, rows, x, threads);
+  const auto number = static_cast<std::int64_t>(index);
+  const auto attend_to_cache = [&](const LayerHeads& h) {
+    cache.append(number, h.k.data(), h.v.data(), h.k.stride(2));
+    cache.attend(number, h.q.data(), h.q.stride(2), h.out.data(),
+                 {.threads = threads});
+    if (recorder == nullptr) return;
+    float* const keys = recorder->keys[index].values<float>().data();
+    std::copy_n(h.k.data(), d, keys + length * d);
+    recorder->record(recorder->trace.decoder, index, length, h.q,
+                     heads(keys, length + 1, d), threads);
+  };
+  // The hypotheses of one source are the queries of one sequence.
+  const auto attend_to_source = [&](const LayerHeads& h) {
+    const TensorView<const float, 4> keys = memory_heads(index, 0);
+    AttentionOptions options;
+    options.sequences = {q_offsets, source_offsets};
+    options.threads = threads;
+    attention_forward(h.q, keys, memory_heads(index, 1), h.out, options);
+    if (recorder == nullptr) return;
+    recorder->record(recorder->trace.cross, index, length, h.q, keys, threads);
+  };
+  detail::run_layer(w->decoder[index],
+                    {.self = attend_to_cache,
+                     .cross = attend_to_source,
+                     .rotary = tables->rotary(),
+                     .positions = places,
+                     .cross_q = cross_q[index],
+                     .threads = threads},
+                    stream, work);
 }
 
 TransformerDecoder::TransformerDecoder(const Transformer& model)
@@ -298,10 +242,23 @@ const TransformerConfig& TransformerDecoder::config() const {
   return weights_->config;
 }
 
+Tensor TransformerDecoder::encode(const PackedTokens& sources,
+                                  Threads threads) const {
+  detail::check_source(weights_->config, sources, "TransformerDecoder::encode");
+  const std::int64_t d = weights_->config.model_dim;
+  Tensor out({sources.size(), d});
+  if (sources.size() == 0) return out;
+  DecoderState::Memory memory(*weights_, 0, threads);
+  ResidualStream stream(sources.size(), d, memory.results);
+  memory.encode(sources, stream);
+  std::copy_n(stream.x.data(), out.size(), out.values<float>().data());
+  return out;
+}
+
 DecoderState TransformerDecoder::start(const PackedTokens& sources,
                                        std::int64_t beams,
                                        Threads threads) const {
-  return start_watched(sources, beams, threads, nullptr);
+  return start_traced(sources, beams, threads, nullptr);
 }
 
 AttentionTrace TransformerDecoder::trace(std::span<const std::int32_t> source,
@@ -310,31 +267,35 @@ AttentionTrace TransformerDecoder::trace(std::span<const std::int32_t> source,
   PackedTokens packed;
   packed.tokens.assign(source.begin(), source.end());
   packed.offsets.push_back(packed.size());
-  Watch watch(weights_->config, packed.size(),
-              static_cast<std::int64_t>(target.size()));
-  DecoderState state = start_watched(packed, 1, threads, &watch);
+  TraceRecorder recorder(weights_->config, packed.size(),
+                         static_cast<std::int64_t>(target.size()));
+  DecoderState state = start_traced(packed, 1, threads, &recorder);
   for (const std::int32_t token : target) state.step({&token, 1});
-  return std::move(watch.seen);
+  return std::move(recorder.trace);
 }
 
-DecoderState TransformerDecoder::start_watched(const PackedTokens& sources,
-                                               std::int64_t beams,
-                                               Threads threads,
-                                               Watch* watch) const {
+DecoderState TransformerDecoder::start_traced(const PackedTokens& sources,
+                                              std::int64_t beams,
+                                              Threads threads,
+                                              TraceRecorder* recorder) const {
   constexpr const char* kWhere = "TransformerDecoder::start";
   require(beams >= 1, kWhere, "beams must be positive; got ", beams);
   detail::check_source(weights_->config, sources, kWhere);
   auto memory = std::make_unique<DecoderState::Memory>(
-      *weights_, sources.sequences() * beams);
-  memory->threads = threads;
-  memory->watch = watch;
-  if (sources.size() > 0) memory->encode(sources);
+      *weights_, sources.sequences() * beams, threads);
+  memory->recorder = recorder;
   memory->source_offsets = sources.offsets;
+  if (sources.size() > 0) {
+    const ops::Arena::Scope scope(memory->work);
+    ResidualStream stream(sources.size(), weights_->config.model_dim,
+                          memory->work);
+    memory->encode(sources, stream);
+    memory->make_memory_kv(stream.x);
+  }
   for (std::int64_t s = 0; s < sources.sequences(); ++s) {
     for (std::int64_t b = 0; b < beams; ++b) memory->source.push_back(s);
   }
   memory->count_hypotheses();
-  memory->rooms->cross_q.resize(weights_->decoder.size());
   return DecoderState(std::move(memory));
 }
 
@@ -380,25 +341,35 @@ void DecoderState::step(std::span<const std::int32_t> tokens) {
           " tokens, as there are positions");
   if (rows == 0) return;
   m.scored = false;
-  m.said.make_room(m.length, m.threads);
-  float* const x = m.rooms->x.of(rows * c.model_dim);
-  const std::vector<std::int64_t> place(tokens.size(), m.length);
-  m.embed(m.w->target_table, m.w->target_places, tokens.data(), place.data(),
-          rows, x);
-  const Sentences rotary = m.rooms->tables.rotary(c, m.length + 1);
-  for (std::size_t i = 0; i < m.w->decoder.size(); ++i) {
-    m.decoder_layer(i, rotary, x);
+  m.cache.make_room(m.length, m.threads);
+  if (m.tables->places() <= m.length) {
+    m.tables = m.w->tables.for_places(c, m.length + 1);
   }
-  if (c.final_norm) m.w->decoder_norm(x, rows, x, m.threads);
-  m.w->output(x, rows, m.rooms->logits.of(rows * c.target_vocab), m.threads);
+  m.results.reset();
+  m.cross_q.clear();
+  for (std::size_t i = 0; i < m.w->decoder.size(); ++i) {
+    m.cross_q.emplace_back(m.results.take(rows * c.model_dim),
+                           Rows::Extents{rows, c.model_dim});
+  }
+  const Rows logits(m.results.take(rows * c.target_vocab),
+                    {rows, c.target_vocab});
+  const ops::Arena::Scope scope(m.work);
+  ResidualStream stream(rows, c.model_dim, m.work);
+  const std::vector<std::int64_t> places(tokens.size(), m.length);
+  m.embed(m.w->target_table, m.w->target_positions, tokens, places, stream.x);
+  for (std::size_t i = 0; i < m.w->decoder.size(); ++i) {
+    m.decoder_layer(i, places, stream);
+  }
+  if (c.final_norm) m.w->decoder_norm(stream.x, stream.x, m.threads);
+  ops::multiply(m.w->output(stream.x, logits), m.threads);
+  m.logits = logits.data();
   ++m.length;
   m.scored = true;
 }
 
 TensorView<const float, 2> DecoderState::logits() const {
   memory_->check_scored("DecoderState::logits");
-  return {memory_->rooms->logits.data(),
-          {hypotheses(), memory_->w->config.target_vocab}};
+  return {memory_->logits, {hypotheses(), memory_->w->config.target_vocab}};
 }
 
 void DecoderState::best(std::int64_t k, TensorView<std::int32_t, 2> tokens,
@@ -415,7 +386,7 @@ void DecoderState::best(std::int64_t k, TensorView<std::int32_t, 2> tokens,
           ShapeText{log_probabilities.shape()});
   memory_->check_scored(kWhere);
   if (rows == 0) return;
-  const float* const scores = memory_->rooms->logits.data();
+  const float* const scores = memory_->logits;
   Threads threads = memory_->threads;
   if (rows * vocab < (1 << 17)) threads.count = 1;
   parallel_for(threads, rows, [&](std::int64_t r) {
@@ -444,7 +415,7 @@ void DecoderState::reorder(std::span<const std::int64_t> parents) {
     stay = stay && parents[i] == static_cast<std::int64_t>(i);
   }
   if (!stay || static_cast<std::int64_t>(parents.size()) != hypotheses()) {
-    m.said.reorder(parents);
+    m.cache.reorder(parents);
   }
   std::vector<std::int64_t> source;
   for (const std::int64_t parent : parents) {
@@ -471,15 +442,13 @@ void DecoderState::cross_attention(std::int64_t layer,
           ShapeText{shape}, "; they are ", ShapeText{weights.shape()});
   m.check_scored(kWhere);
   if (hypotheses() == 0) return;
-  const Tensor& kv = m.memory_kv[static_cast<std::size_t>(layer)];
-  const float* const q =
-      m.rooms->cross_q[static_cast<std::size_t>(layer)].data();
+  const auto number = static_cast<std::size_t>(layer);
   AttentionOptions options;
   options.sequences = {m.q_offsets, m.source_offsets};
   options.threads = m.threads;
   stream_attention_weights(
-      heads_in(q, hypotheses(), c.model_dim, c),
-      heads_in(kv.values<float>().data(), kv.shape()[0], 2 * c.model_dim, c),
+      m.heads(m.cross_q[number].data(), hypotheses(), c.model_dim),
+      m.memory_heads(number, 0),
       [&](const WeightsBlock<float>& block) {
         for (std::size_t r = 0; r < block.queries.size(); ++r) {
           const float* const from =

@@ -2,6 +2,7 @@
 #include "regard/nn/layers.h"
 
 #include <cmath>
+#include <initializer_list>
 
 #include "regard/core/error.h"
 
@@ -12,42 +13,61 @@ using autograd::HeadColumns;
 using autograd::PackedAttentionOptions;
 using Start = ParameterSpec::Start;
 
-autograd::Activation of(Activation f) {
-  switch (f) {
-    case Activation::kGelu:
-      return autograd::Activation::kGelu;
-    case Activation::kGeluTanh:
-      return autograd::Activation::kGeluTanh;
-    case Activation::kSwiglu:
-      return autograd::Activation::kSwiglu;
-    default:
-      return autograd::Activation::kRelu;
-  }
-}
-
 NormLayer norm_of(const std::string& name, const LayerConfig& c) {
   return {name, c.norm, c.model_dim, c.norm_epsilon};
 }
 
 PackedAttentionOptions options_of(Pass& pass, const LayerConfig& c,
                                   const Sentences& queries,
-                                  const Sentences& keys) {
+                                  const Sentences& keys, const Mask& mask) {
   PackedAttentionOptions o;
   o.heads = c.heads;
   o.kv_heads = c.heads;
   o.head_dim = c.model_dim / c.heads;
   o.q_offsets = queries.offsets;
   o.kv_offsets = keys.offsets;
+  o.mask = mask;
   o.dropout = pass.dropout(c.attention_dropout).rate;
   o.dropout_seed = pass.attention_seed();
   return o;
+}
+
+using Block = FunctionRef<Variable(const Variable&)>;
+
+// x + dropout(block(x)) for each block, with name.norm1, name.norm2... before
+// the blocks or after the sums.
+Variable run_blocks(Pass& pass, const std::string& name, const LayerConfig& c,
+                    Variable x, std::initializer_list<Block> blocks) {
+  const auto norm = [&](std::size_t number) {
+    return norm_of(name + ".norm" + std::to_string(number), c);
+  };
+  Variable in = c.norm_first ? norm(1)(pass, x) : x;
+  std::size_t number = 0;
+  for (const Block& block : blocks) {
+    const bool last = ++number == blocks.size();
+    // The numbers of the sites are part of a training's bits: the last block
+    // gets its own before those inside it.
+    autograd::ElementDropout dropout;
+    if (last) dropout = pass.dropout(c.dropout);
+    const Variable branch = block(in);
+    if (!last) dropout = pass.dropout(c.dropout);
+    if (last && c.norm_first) {
+      return autograd::add(pass.tape(), x, branch, dropout);
+    }
+    const autograd::SumAndNorm added = autograd::add_norm(
+        pass.tape(), x, branch, dropout,
+        norm(c.norm_first ? number + 1 : number).parameters(pass));
+    x = c.norm_first ? added.sum : added.normed;
+    in = added.normed;
+  }
+  return x;
 }
 
 }  // namespace
 
 void Linear::declare(ParameterSpecs& specs) const {
   specs[name + ".weight"] = {{out, in}, Start::kXavierUniform};
-  if (bias) specs[name + ".bias"] = {{out}, Start::kZeros};
+  if (bias) specs[name + ".bias"] = {{out}};
 }
 
 Variable Linear::operator()(Pass& pass, const Variable& x,
@@ -58,20 +78,19 @@ Variable Linear::operator()(Pass& pass, const Variable& x,
 }
 
 void NormLayer::declare(ParameterSpecs& specs) const {
-  specs[name + ".weight"] = {{width}, Start::kOnes};
-  if (kind == Norm::kLayerNorm)
-    specs[name + ".bias"] = {{width}, Start::kZeros};
+  specs[name + ".weight"] = {{width}, Start::kConstant, 1.0f};
+  if (kind == Norm::kLayerNorm) specs[name + ".bias"] = {{width}};
 }
 
-autograd::NormOptions NormLayer::options(Pass& pass) const {
-  const bool centred = kind == Norm::kLayerNorm;
-  return {pass.parameter(name + ".weight"),
-          centred ? pass.parameter(name + ".bias") : Variable(), epsilon,
-          centred};
+autograd::NormParameters NormLayer::parameters(Pass& pass) const {
+  return {
+      pass.parameter(name + ".weight"),
+      kind == Norm::kLayerNorm ? pass.parameter(name + ".bias") : Variable(),
+      epsilon, kind};
 }
 
 Variable NormLayer::operator()(Pass& pass, const Variable& x) const {
-  return autograd::norm(pass.tape(), x, options(pass));
+  return autograd::norm(pass.tape(), x, parameters(pass));
 }
 
 void Embedding::declare(ParameterSpecs& specs) const {
@@ -89,7 +108,7 @@ Variable Embedding::operator()(
 }
 
 void FeedForward::declare(ParameterSpecs& specs) const {
-  const std::int64_t inner = config.activation == Activation::kSwiglu
+  const std::int64_t inner = is_gated(config.activation)
                                  ? 2 * config.feed_forward_dim
                                  : config.feed_forward_dim;
   Linear{name + ".linear1", config.model_dim, inner}.declare(specs);
@@ -100,7 +119,7 @@ void FeedForward::declare(ParameterSpecs& specs) const {
 Variable FeedForward::operator()(Pass& pass, const Variable& x) const {
   const Variable inner = Linear{name + ".linear1"}(
       pass, x,
-      {.activation = of(config.activation),
+      {.activation = config.activation,
        .dropout = pass.dropout(config.activation_dropout)});
   return Linear{name + ".linear2"}(pass, inner);
 }
@@ -108,19 +127,19 @@ Variable FeedForward::operator()(Pass& pass, const Variable& x) const {
 void PackedAttention::declare(ParameterSpecs& specs) const {
   const std::int64_t d = config.model_dim;
   specs[name + ".in_proj_weight"] = {{3 * d, d}, Start::kXavierUniform};
-  specs[name + ".in_proj_bias"] = {{3 * d}, Start::kZeros};
+  specs[name + ".in_proj_bias"] = {{3 * d}};
   Linear{name + ".out_proj", d, d}.declare(specs);
 }
 
 Variable PackedAttention::operator()(Pass& pass, const Variable& x,
                                      const Sentences& sentences,
-                                     bool causal) const {
+                                     const Mask& mask) const {
   const std::int64_t d = config.model_dim;
   const Variable qkv =
       autograd::linear(pass.tape(), x, pass.parameter(name + ".in_proj_weight"),
                        pass.parameter(name + ".in_proj_bias"));
-  PackedAttentionOptions o = options_of(pass, config, sentences, sentences);
-  o.causal = causal;
+  PackedAttentionOptions o =
+      options_of(pass, config, sentences, sentences, mask);
   o.rotary_cos = sentences.rotary_cos;
   o.rotary_sin = sentences.rotary_sin;
   const Variable attended =
@@ -131,7 +150,8 @@ Variable PackedAttention::operator()(Pass& pass, const Variable& x,
 Variable PackedAttention::operator()(Pass& pass, const Variable& x,
                                      const Sentences& sentences,
                                      const Variable& memory,
-                                     const Sentences& memory_sentences) const {
+                                     const Sentences& memory_sentences,
+                                     const Mask& mask) const {
   const std::int64_t d = config.model_dim;
   const Variable weight = pass.parameter(name + ".in_proj_weight");
   const Variable bias = pass.parameter(name + ".in_proj_bias");
@@ -141,7 +161,7 @@ Variable PackedAttention::operator()(Pass& pass, const Variable& x,
                                        {.first = d, .count = 2 * d});
   const Variable attended = autograd::attention(
       pass.tape(), {q, 0}, {kv, 0}, {kv, d},
-      options_of(pass, config, sentences, memory_sentences));
+      options_of(pass, config, sentences, memory_sentences, mask));
   return Linear{name + ".out_proj"}(pass, attended);
 }
 
@@ -153,28 +173,16 @@ void TransformerEncoderLayer::declare(ParameterSpecs& specs) const {
 }
 
 Variable TransformerEncoderLayer::operator()(Pass& pass, const Variable& x,
-                                             const Sentences& sentences) const {
-  const PackedAttention attention{name + ".self_attn", config};
-  const FeedForward feed_forward{name, config};
-  const NormLayer norm1 = norm_of(name + ".norm1", config);
-  const NormLayer norm2 = norm_of(name + ".norm2", config);
-  autograd::Tape& tape = pass.tape();
-  if (config.norm_first) {
-    const Variable attended =
-        attention(pass, norm1(pass, x), sentences, causal);
-    const auto [sum, normed] = autograd::add_norm(
-        tape, x, attended, pass.dropout(config.dropout), norm2.options(pass));
-    return autograd::add(tape, sum, feed_forward(pass, normed),
-                         pass.dropout(config.dropout));
-  }
-  const Variable attended = attention(pass, x, sentences, causal);
-  const Variable first =
-      autograd::add_norm(tape, x, attended, pass.dropout(config.dropout),
-                         norm1.options(pass))
-          .normed;
-  return autograd::add_norm(tape, first, feed_forward(pass, first),
-                            pass.dropout(config.dropout), norm2.options(pass))
-      .normed;
+                                             const Sentences& sentences,
+                                             const Mask& mask) const {
+  return run_blocks(pass, name, config, x,
+                    {[&](const Variable& in) {
+                       return PackedAttention{name + ".self_attn", config}(
+                           pass, in, sentences, mask);
+                     },
+                     [&](const Variable& in) {
+                       return FeedForward{name, config}(pass, in);
+                     }});
 }
 
 void TransformerDecoderLayer::declare(ParameterSpecs& specs) const {
@@ -186,41 +194,24 @@ void TransformerDecoderLayer::declare(ParameterSpecs& specs) const {
   }
 }
 
-Variable TransformerDecoderLayer::operator()(
-    Pass& pass, const Variable& x, const Sentences& sentences,
-    const Variable& memory, const Sentences& memory_sentences) const {
-  const PackedAttention self{name + ".self_attn", config};
-  const PackedAttention cross{name + ".multihead_attn", config};
-  const FeedForward feed_forward{name, config};
-  const NormLayer norm1 = norm_of(name + ".norm1", config);
-  const NormLayer norm2 = norm_of(name + ".norm2", config);
-  const NormLayer norm3 = norm_of(name + ".norm3", config);
-  autograd::Tape& tape = pass.tape();
-  if (config.norm_first) {
-    const Variable said = self(pass, norm1(pass, x), sentences, true);
-    const autograd::SumAndNorm first = autograd::add_norm(
-        tape, x, said, pass.dropout(config.dropout), norm2.options(pass));
-    const Variable seen =
-        cross(pass, first.normed, sentences, memory, memory_sentences);
-    const autograd::SumAndNorm second =
-        autograd::add_norm(tape, first.sum, seen, pass.dropout(config.dropout),
-                           norm3.options(pass));
-    return autograd::add(tape, second.sum, feed_forward(pass, second.normed),
-                         pass.dropout(config.dropout));
-  }
-  const Variable said = self(pass, x, sentences, true);
-  const Variable first =
-      autograd::add_norm(tape, x, said, pass.dropout(config.dropout),
-                         norm1.options(pass))
-          .normed;
-  const Variable seen = cross(pass, first, sentences, memory, memory_sentences);
-  const Variable second =
-      autograd::add_norm(tape, first, seen, pass.dropout(config.dropout),
-                         norm2.options(pass))
-          .normed;
-  return autograd::add_norm(tape, second, feed_forward(pass, second),
-                            pass.dropout(config.dropout), norm3.options(pass))
-      .normed;
+Variable TransformerDecoderLayer::operator()(Pass& pass, const Variable& x,
+                                             const Sentences& sentences,
+                                             const Variable& memory,
+                                             const Sentences& memory_sentences,
+                                             const DecoderMasks& masks) const {
+  return run_blocks(pass, name, config, x,
+                    {[&](const Variable& in) {
+                       return PackedAttention{name + ".self_attn", config}(
+                           pass, in, sentences, masks.self);
+                     },
+                     [&](const Variable& in) {
+                       return PackedAttention{name + ".multihead_attn", config}(
+                           pass, in, sentences, memory, memory_sentences,
+                           masks.cross);
+                     },
+                     [&](const Variable& in) {
+                       return FeedForward{name, config}(pass, in);
+                     }});
 }
 
 Tensor sinusoidal_positions(std::int64_t places, std::int64_t width) {

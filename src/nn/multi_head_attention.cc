@@ -8,10 +8,10 @@
 #include <utility>
 #include <vector>
 
-#include "nn/activations.h"
 #include "nn/appended_key.h"
-#include "nn/parameters.h"
-#include "nn/products.h"
+#include "nn/intermediates.h"
+#include "nn/multi_head_attention_config.h"
+#include "ops/product.h"
 #include "regard/attention/weights.h"
 #include "regard/core/aligned_buffer.h"
 #include "regard/core/error.h"
@@ -19,9 +19,10 @@
 namespace regard::nn {
 namespace {
 
-using detail::Activations;
 using detail::Inputs;
+using detail::Intermediates;
 
+constexpr const char* kWhere = "MultiHeadAttention";
 constexpr const char* kForward = "MultiHeadAttention::forward";
 
 void check_inputs(const MultiHeadAttentionConfig& c, const Inputs& in) {
@@ -60,7 +61,7 @@ void check_outputs(const MultiHeadAttentionConfig& c, const Inputs& in,
 
 // The key of bias_k and bias_v joins the attention over the keys passed in.
 void merge_appended_key(const MultiHeadAttentionConfig& c,
-                        const StateDict& parameters, const Activations& acts,
+                        const StateDict& parameters, const Intermediates& acts,
                         const AttentionOptions& attention) {
   detail::append_key(detail::appended_key(c, parameters, acts, attention),
                      acts.attended.heads(c.heads), acts.log_sum_exp.rows(),
@@ -112,7 +113,7 @@ class ReturnedWeights {
     return {.heads = OverHeads::kMean, .weights = of_keys(mean, kv_len_)};
   }
 
-  void finish(const Activations& acts, Threads threads) const {
+  void finish(const Intermediates& acts, Threads threads) const {
     if (heads_.is_null()) {
       if (!mean_.is_null() && config_.add_zero_attn) add_mean_of_zero_key(acts);
       return;
@@ -124,7 +125,7 @@ class ReturnedWeights {
   }
 
  private:
-  void append_to_heads(const Activations& acts, Threads threads) const {
+  void append_to_heads(const Intermediates& acts, Threads threads) const {
     const TensorView<float, 3> lse = acts.log_sum_exp.rows();
     const TensorView<float, 3> appended = acts.appended_weight.rows();
     const std::int64_t tasks = heads_.extent(0) * config_.heads;
@@ -145,7 +146,7 @@ class ReturnedWeights {
     });
   }
 
-  void add_mean_of_zero_key(const Activations& acts) const {
+  void add_mean_of_zero_key(const Intermediates& acts) const {
     const TensorView<float, 3> lse = acts.log_sum_exp.rows();
     for (std::int64_t b = 0; b < mean_.extent(0); ++b) {
       for (std::int64_t i = 0; i < mean_.extent(1); ++i) {
@@ -182,6 +183,19 @@ class ReturnedWeights {
   AlignedBuffer memory_;
 };
 
+// y = x weight^T + bias, for every row of every batch entry.
+void add_products(TensorView<const float, 3> x,
+                  const ops::PackedWeights& weight, const float* bias,
+                  TensorView<float, 3> y, std::vector<ops::Product>& products) {
+  const std::int64_t count = ops::matrices(x, y);
+  for (std::int64_t i = 0; i < count; ++i) {
+    products.push_back({.x = ops::matrix(x, i, count),
+                        .weight = &weight,
+                        .bias = bias,
+                        .y = ops::matrix(y, i, count)});
+  }
+}
+
 TensorView<const float, 3> batched(TensorView<const float, 2> view) {
   return {
       view.data(), {1, view.extent(0), view.extent(1)}, {0, view.stride(0), 1}};
@@ -199,49 +213,46 @@ MultiHeadAttentionContext& MultiHeadAttentionContext::operator=(
 MultiHeadAttention::MultiHeadAttention(const MultiHeadAttentionConfig& config,
                                        std::uint64_t seed)
     : config_(detail::resolved(config)),
-      parameters_(detail::initial_parameters(config_, seed)) {
+      parameters_(initial_parameters(detail::parameter_specs(config_), seed)) {
   pack();
 }
 
 MultiHeadAttention::MultiHeadAttention(const MultiHeadAttentionConfig& config,
                                        StateDict parameters)
     : config_(detail::resolved(config)), parameters_(std::move(parameters)) {
-  detail::check_parameters(config_, parameters_);
+  check_parameters(detail::parameter_specs(config_), parameters_, kWhere);
   pack();
 }
 
-struct MultiHeadAttention::Bf16Weights {
-  std::once_flag packed;
-  Tensor q, k, v, out;
+struct MultiHeadAttention::Packed {
+  struct Projections {
+    ops::PackedWeights q, k, v, out;
+  };
+  Projections float32;
+  // From the first call that wants them.
+  std::once_flag has_bf16;
+  Projections bf16;
+
+  static Projections pack(const MultiHeadAttentionConfig& c,
+                          const StateDict& parameters,
+                          ops::WeightStorage storage) {
+    const detail::Widths w(c);
+    const auto packed = [&](const char* name, std::int64_t begin,
+                            std::int64_t rows) {
+      return ops::PackedWeights::pack(
+          detail::weight_rows(parameters, name, begin, rows),
+          {.storage = storage, .threads = {.count = 1}});
+    };
+    return {packed("q_proj_weight", 0, w.q), packed("k_proj_weight", w.q, w.k),
+            packed("v_proj_weight", w.q + w.k, w.v),
+            packed("out_proj.weight", 0, c.model_dim)};
+  }
 };
 
-const MultiHeadAttention::Bf16Weights& MultiHeadAttention::bf16_weights()
-    const {
-  std::call_once(bf16_->packed, [&] {
-    const detail::Widths w(config_);
-    bf16_->q = detail::packed_bf16_weight(
-        detail::weight_rows(parameters_, "q_proj_weight", 0, w.q));
-    bf16_->k = detail::packed_bf16_weight(
-        detail::weight_rows(parameters_, "k_proj_weight", w.q, w.k));
-    bf16_->v = detail::packed_bf16_weight(
-        detail::weight_rows(parameters_, "v_proj_weight", w.q + w.k, w.v));
-    bf16_->out = detail::packed_bf16_weight(
-        parameters_.at("out_proj.weight").view<float, 2>());
-  });
-  return *bf16_;
-}
-
 void MultiHeadAttention::pack() {
-  bf16_ = std::make_shared<Bf16Weights>();
-  const detail::Widths w(config_);
-  packed_q_ = detail::packed_weight(
-      detail::weight_rows(parameters_, "q_proj_weight", 0, w.q));
-  packed_k_ = detail::packed_weight(
-      detail::weight_rows(parameters_, "k_proj_weight", w.q, w.k));
-  packed_v_ = detail::packed_weight(
-      detail::weight_rows(parameters_, "v_proj_weight", w.q + w.k, w.v));
-  packed_out_ =
-      detail::packed_weight(parameters_.at("out_proj.weight").view<float, 2>());
+  packed_ = std::make_shared<Packed>();
+  packed_->float32 =
+      Packed::pack(config_, parameters_, ops::WeightStorage::kFloat32);
 }
 
 void MultiHeadAttention::forward(
@@ -255,11 +266,16 @@ void MultiHeadAttention::forward(
   const bool in_bf16 = options.compute == Compute::kBFloat16;
   require(!in_bf16 || options.context == nullptr, kForward,
           "compute in bf16 is for inference; a context for backward came");
-  const auto packed = [&](const Tensor& weight, Tensor Bf16Weights::*rounded) {
-    return in_bf16 ? &(bf16_weights().*rounded) : &weight;
-  };
+  if (in_bf16) {
+    std::call_once(packed_->has_bf16, [&] {
+      packed_->bf16 =
+          Packed::pack(config_, parameters_, ops::WeightStorage::kBFloat16);
+    });
+  }
+  const Packed::Projections& packed =
+      in_bf16 ? packed_->bf16 : packed_->float32;
   const detail::Widths w(config_);
-  Activations acts(in, w, config_.heads);
+  Intermediates acts(in, w, config_.heads);
 
   // 1. Q, K and V, row by row: the heads are slices of the rows.
   const std::span<const float> in_bias =
@@ -267,14 +283,11 @@ void MultiHeadAttention::forward(
   const auto bias_at = [&](std::int64_t begin) {
     return in_bias.empty() ? nullptr : in_bias.data() + begin;
   };
-  const std::array products{
-      detail::Product{in.query, packed(packed_q_, &Bf16Weights::q), bias_at(0),
-                      acts.q.rows()},
-      detail::Product{in.key, packed(packed_k_, &Bf16Weights::k), bias_at(w.q),
-                      acts.k.rows()},
-      detail::Product{in.value, packed(packed_v_, &Bf16Weights::v),
-                      bias_at(w.q + w.k), acts.v.rows()}};
-  detail::multiply(products, options.threads);
+  std::vector<ops::Product> products;
+  add_products(in.query, packed.q, bias_at(0), acts.q.rows(), products);
+  add_products(in.key, packed.k, bias_at(w.q), acts.k.rows(), products);
+  add_products(in.value, packed.v, bias_at(w.q + w.k), acts.v.rows(), products);
+  ops::multiply(products, options.threads);
 
   // 2. The heads' attention, back into rows.
   const std::vector<float> zeros(static_cast<std::size_t>(config_.heads));
@@ -302,10 +315,10 @@ void MultiHeadAttention::forward(
   // 3. The output projection.
   const std::span<const float> out_bias =
       detail::values_of(parameters_, "out_proj.bias");
-  const std::array last{detail::Product{acts.attended.rows(),
-                                        packed(packed_out_, &Bf16Weights::out),
-                                        out_bias.data(), out}};
-  detail::multiply(last, options.threads);
+  products.clear();
+  add_products(acts.attended.rows(), packed.out, out_bias.data(), out,
+               products);
+  ops::multiply(products, options.threads);
   if (options.context != nullptr) {
     options.context->saved_ =
         std::make_unique<MultiHeadAttentionContext::Saved>(
@@ -314,7 +327,7 @@ void MultiHeadAttention::forward(
 }
 
 void MultiHeadAttention::set_parameters(StateDict parameters) {
-  detail::check_parameters(config_, parameters);
+  check_parameters(detail::parameter_specs(config_), parameters, kWhere);
   parameters_ = std::move(parameters);
   pack();
 }

@@ -3,8 +3,8 @@
 #include <utility>
 #include <vector>
 
-#include "nn/activations.h"
-#include "nn/products.h"
+#include "nn/intermediates.h"
+#include "ops/product.h"
 #include "regard/attention/backward.h"
 #include "regard/core/error.h"
 #include "regard/nn/multi_head_attention.h"
@@ -12,8 +12,8 @@
 namespace regard::nn {
 namespace {
 
-using detail::Activation;
-using detail::Activations;
+using detail::Intermediates;
+using detail::PooledRows;
 
 constexpr const char* kBackward = "MultiHeadAttention::backward";
 
@@ -43,17 +43,16 @@ float* values_or_null(StateDict& gradients, const char* name,
 
 // What of `reuse` fits, and new tensors for the rest. Projections are written
 // whole; what is summed up in place starts from zero.
-StateDict room_for(const std::vector<detail::ParameterSpec>& specs,
-                   StateDict reuse) {
+StateDict room_for(const ParameterSpecs& specs, StateDict reuse) {
   StateDict gradients;
-  for (const detail::ParameterSpec& spec : specs) {
-    const auto found = reuse.find(spec.name);
+  for (const auto& [name, spec] : specs) {
+    const auto found = reuse.find(name);
     if (found == reuse.end() || found->second.shape() != spec.shape ||
         found->second.dtype() != DType::kFloat32) {
-      gradients.emplace(spec.name, Tensor(spec.shape));
+      gradients.emplace(name, Tensor(spec.shape));
       continue;
     }
-    if (spec.shape.size() < 2 || spec.name.starts_with("bias_")) {
+    if (spec.shape.size() < 2 || name.starts_with("bias_")) {
       const auto values = found->second.values<float>();
       std::fill(values.begin(), values.end(), 0.0f);
     }
@@ -76,15 +75,64 @@ struct HeadGradients {
         k(in.batch(), in.kv_len(), w.k),
         v(in.batch(), in.kv_len(), w.v) {}
 
-  Activation q, k, v;
+  PooledRows q, k, v;
 };
+
+// d_input = d_output weight, added to what is there if `add`.
+struct InputGradient {
+  TensorView<const float, 3> d_output;  // [batch, len, out]
+  TensorView<const float, 2> weight;    // [out, in]
+  TensorView<float, 3> d_input;         // [batch, len, in]
+  bool add = false;
+};
+void input_gradient(const InputGradient& g, Threads threads) {
+  const auto packed = ops::PackedWeights::transposed_for(
+      g.d_output.extent(0) * g.d_output.extent(1), g.weight,
+      {.pool = &ops::thread_memory_pool(), .threads = threads});
+  const std::int64_t count = ops::matrices(g.d_output, g.d_input);
+  for (std::int64_t i = 0; i < count; ++i) {
+    ops::multiply({.x = ops::matrix(g.d_output, i, count),
+                   .weight = &packed,
+                   .y = ops::matrix(g.d_input, i, count),
+                   .add = g.add},
+                  threads);
+  }
+}
+
+// d_weight = d_output^T input and d_bias = the sum of d_output's rows, over all
+// rows in order, so the bits do not depend on threads. d_bias may be null.
+struct WeightGradient {
+  TensorView<const float, 3> d_output;  // [batch, len, out]
+  TensorView<const float, 3> input;     // [batch, len, in]
+  TensorView<float, 2> d_weight;        // [out, in]
+  float* d_bias = nullptr;              // [out]
+};
+void weight_gradient(const WeightGradient& g, Threads threads) {
+  const std::int64_t out = g.d_weight.extent(0);
+  if (g.d_output.extent(0) * g.d_output.extent(1) == 0) {
+    for (std::int64_t r = 0; r < out; ++r) {
+      std::fill_n(g.d_weight.at(r), g.d_weight.extent(1), 0.0f);
+    }
+    if (g.d_bias != nullptr) std::fill_n(g.d_bias, out, 0.0f);
+    return;
+  }
+  const std::int64_t count = ops::matrices(g.d_output, g.input);
+  for (std::int64_t i = 0; i < count; ++i) {
+    ops::add_weight_gradient({.d_y = ops::matrix(g.d_output, i, count),
+                              .x = ops::matrix(g.input, i, count),
+                              .d_weight = g.d_weight,
+                              .d_bias = g.d_bias,
+                              .add = i > 0},
+                             ops::thread_memory_pool(), threads);
+  }
+}
 
 // The forward call whose gradients are taken.
 struct ForwardCall {
   const MultiHeadAttentionConfig& config;
   const StateDict& parameters;
   const detail::Inputs& in;
-  const Activations& acts;
+  const Intermediates& acts;
   const MultiHeadAttentionOptions& options;
 };
 
@@ -92,11 +140,11 @@ struct ForwardCall {
 // appended key took part in is known from attended and log_sum_exp, which hold
 // its share.
 HeadGradients attention_gradients(const ForwardCall& call,
-                                  const Activation& d_attended,
+                                  const PooledRows& d_attended,
                                   TensorView<float, 4> d_bias,
                                   StateDict& gradients) {
   const MultiHeadAttentionConfig& c = call.config;
-  const Activations& acts = call.acts;
+  const Intermediates& acts = call.acts;
   const std::vector<float> zeros(static_cast<std::size_t>(c.heads));
   AttentionOptions attention =
       detail::attention_options(c, call.parameters, zeros, call.options);
@@ -143,7 +191,7 @@ StateDict MultiHeadAttention::backward(
           "the context must be one that forward filled; it is empty");
   const MultiHeadAttentionContext::Saved& saved = *context.saved_;
   const detail::Inputs& in = saved.inputs;
-  const Activations& acts = saved.acts;
+  const Intermediates& acts = saved.acts;
   const MultiHeadAttentionConfig& c = config_;
   const Threads threads = saved.options.threads;
   require(d_out.shape() == in.query.shape(), kBackward,
@@ -156,15 +204,14 @@ StateDict MultiHeadAttention::backward(
   StateDict gradients = room_for(detail::parameter_specs(c), std::move(reuse));
 
   // 3. forward: out = attended W_o^T + b_o
-  const Activation d_attended(in.batch(), in.q_len(), w.attended);
-  detail::input_gradient(
-      {d_out, parameters_.at("out_proj.weight").view<float, 2>(),
-       d_attended.rows()},
-      threads);
-  detail::weight_gradient({d_out, acts.attended.rows(),
-                           gradients.at("out_proj.weight").view<float, 2>(),
-                           values_or_null(gradients, "out_proj.bias")},
-                          threads);
+  const PooledRows d_attended(in.batch(), in.q_len(), w.attended);
+  input_gradient({d_out, parameters_.at("out_proj.weight").view<float, 2>(),
+                  d_attended.rows()},
+                 threads);
+  weight_gradient({d_out, acts.attended.rows(),
+                   gradients.at("out_proj.weight").view<float, 2>(),
+                   values_or_null(gradients, "out_proj.bias")},
+                  threads);
 
   // 2. forward: attended = attention(q, k, v)
   const HeadGradients d =
@@ -173,16 +220,16 @@ StateDict MultiHeadAttention::backward(
 
   // 1. forward: q = query W_q^T + b_q, and so on. Inputs that are one memory
   // get the sum, in the order query, key, value.
-  const auto project = [&](const Activation& d_projected, const char* name,
+  const auto project = [&](const PooledRows& d_projected, const char* name,
                            std::int64_t begin, TensorView<const float, 3> input,
                            TensorView<float, 3> d_input, bool add) {
     const std::int64_t rows = d_projected.rows().extent(2);
-    detail::weight_gradient(
+    weight_gradient(
         {d_projected.rows(), input, rows_of(gradients, name, begin, rows),
          values_or_null(gradients, "in_proj_bias", begin)},
         threads);
     if (d_input.is_null()) return;
-    detail::input_gradient(
+    input_gradient(
         {d_projected.rows(),
          detail::weight_rows(parameters_, name, begin, rows), d_input, add},
         threads);

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "kernels/norms.h"
+#include "ops/norms.h"
 #include "regard/core/error.h"
 
 namespace regard::nn {
@@ -12,8 +12,6 @@ namespace {
 
 using Rows = TensorView<const float, 2>;
 using Values = TensorView<const float, 1>;
-
-enum class Kind { kRms, kLayer };
 
 void check_length(const char* where, const char* name, const Values& values,
                   std::int64_t length) {
@@ -49,9 +47,9 @@ void check_statistics(const char* where, const NormOptions& options,
   check_length(where, "rstd", options.rstd, rows);
 }
 
-void forward(const char* where, Kind kind, const Rows& x, const Values& weight,
-             const Values& bias, const TensorView<float, 2>& out,
-             const NormOptions& options) {
+void forward(const char* where, ops::Norm kind, const Rows& x,
+             const Values& weight, const Values& bias,
+             const TensorView<float, 2>& out, const NormOptions& options) {
   const std::int64_t rows = x.extent(0), dim = x.extent(1);
   check_same(where, "out", x, out);
   check_length(where, "weight", weight, dim);
@@ -71,25 +69,22 @@ void forward(const char* where, Kind kind, const Rows& x, const Values& weight,
             .y_stride = out.stride(0),
             .mean = options.mean.is_null() ? nullptr : options.mean.at(begin),
             .rstd = options.rstd.is_null() ? nullptr : options.rstd.at(begin)};
-        if (kind == Kind::kRms) {
-          kernels::rms_norm(norm);
-        } else {
-          kernels::layer_norm(norm);
-        }
+        ops::normalize(kind, norm);
       });
 }
 
-void backward(const char* where, Kind kind, const Rows& x, const Values& weight,
-              const Rows& d_out, const NormGradients& gradients,
-              const NormOptions& options) {
+void backward(const char* where, ops::Norm kind, const Rows& x,
+              const Values& weight, const Rows& d_out,
+              const NormGradients& gradients, const NormOptions& options) {
   const std::int64_t rows = x.extent(0), dim = x.extent(1);
   check_same(where, "d_out", x, d_out);
   check_length(where, "weight", weight, dim);
   check_statistics(where, options, rows);
   require(options.rstd.extent(0) == rows &&
-              (kind == Kind::kRms || options.mean.extent(0) == rows),
+              (kind == ops::Norm::kRmsNorm || options.mean.extent(0) == rows),
           where, "backward needs the rstd",
-          kind == Kind::kRms ? "" : " and mean", " that forward wrote");
+          kind == ops::Norm::kRmsNorm ? "" : " and mean",
+          " that forward wrote");
   if (!gradients.d_x.is_null()) check_same(where, "d_x", x, gradients.d_x);
   check_length(where, "d_weight", gradients.d_weight, dim);
   check_length(where, "d_bias", gradients.d_bias, dim);
@@ -100,7 +95,7 @@ void backward(const char* where, Kind kind, const Rows& x, const Values& weight,
         .x = x.at(begin),
         .x_stride = x.stride(0),
         .gamma = weight.data(),
-        .mean = kind == Kind::kRms ? nullptr : options.mean.at(begin),
+        .mean = kind == ops::Norm::kRmsNorm ? nullptr : options.mean.at(begin),
         .rstd = options.rstd.at(begin),
         .d_y = d_out.at(begin),
         .d_y_stride = d_out.stride(0),
@@ -121,11 +116,7 @@ void backward(const char* where, Kind kind, const Rows& x, const Values& weight,
   if (gradients.d_x.is_null()) return;
   in_blocks(rows, dim, options.threads,
             [&](std::int64_t begin, std::int64_t end) {
-              if (kind == Kind::kRms) {
-                kernels::rms_norm_backward(job(begin, end));
-              } else {
-                kernels::layer_norm_backward(job(begin, end));
-              }
+              ops::normalize_backward(kind, job(begin, end));
             });
 }
 
@@ -136,12 +127,12 @@ void rms_norm(Rows x, Values weight, TensorView<float, 2> out,
   require(options.mean.is_null(), "rms_norm",
           "there is no mean to write; mean is ",
           ShapeText{options.mean.shape()});
-  forward("rms_norm", Kind::kRms, x, weight, {}, out, options);
+  forward("rms_norm", ops::Norm::kRmsNorm, x, weight, {}, out, options);
 }
 
 void layer_norm(Rows x, Values weight, Values bias, TensorView<float, 2> out,
                 const NormOptions& options) {
-  forward("layer_norm", Kind::kLayer, x, weight, bias, out, options);
+  forward("layer_norm", ops::Norm::kLayerNorm, x, weight, bias, out, options);
 }
 
 void rms_norm_backward(Rows x, Values weight, Rows d_out,
@@ -149,15 +140,15 @@ void rms_norm_backward(Rows x, Values weight, Rows d_out,
                        const NormOptions& options) {
   require(gradients.d_bias.is_null(), "rms_norm_backward",
           "there is no bias; d_bias is ", ShapeText{gradients.d_bias.shape()});
-  backward("rms_norm_backward", Kind::kRms, x, weight, d_out, gradients,
-           options);
+  backward("rms_norm_backward", ops::Norm::kRmsNorm, x, weight, d_out,
+           gradients, options);
 }
 
 void layer_norm_backward(Rows x, Values weight, Rows d_out,
                          const NormGradients& gradients,
                          const NormOptions& options) {
-  backward("layer_norm_backward", Kind::kLayer, x, weight, d_out, gradients,
-           options);
+  backward("layer_norm_backward", ops::Norm::kLayerNorm, x, weight, d_out,
+           gradients, options);
 }
 
 }  // namespace regard::nn

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "regard/nn/transformer.h"
 
+#include <algorithm>
 #include <cmath>
+#include <string>
+#include <string_view>
 #include <utility>
 
 #include "nn/transformer_pass.h"
@@ -9,6 +12,9 @@
 
 namespace regard::nn {
 namespace {
+
+using detail::source_embedding_name;
+using detail::target_embedding_name;
 
 constexpr const char* kWhere = "Transformer";
 
@@ -34,6 +40,8 @@ const TransformerConfig& checked(const TransformerConfig& c) {
           c.max_length);
   require(c.norm_epsilon >= 0, kWhere,
           "norm_epsilon must not be negative; it is ", c.norm_epsilon);
+  require(std::isfinite(c.embedding_scale), kWhere,
+          "embedding_scale must be finite; it is ", c.embedding_scale);
   require(c.positions != Positions::kRotary || c.model_dim / c.heads % 2 == 0,
           kWhere,
           "rotary positions need an even number of elements a head; "
@@ -70,11 +78,19 @@ void check_sentences(const TransformerConfig& c, const PackedTokens& packed,
   }
 }
 
-}  // namespace
+TransformerEncoderLayer encoder_layer(const TransformerConfig& c,
+                                      std::int64_t i) {
+  return {"encoder.layers." + std::to_string(i), c.layer()};
+}
+TransformerDecoderLayer decoder_layer(const TransformerConfig& c,
+                                      std::int64_t i) {
+  return {"decoder.layers." + std::to_string(i), c.layer()};
+}
+NormLayer final_norm(const TransformerConfig& c, const std::string& name) {
+  return {name, c.norm, c.model_dim, c.norm_epsilon};
+}
 
-namespace detail {
-
-ParameterSpecs transformer_specs(const TransformerConfig& c) {
+ParameterSpecs specs_of(const TransformerConfig& c) {
   ParameterSpecs specs;
   Embedding{source_embedding_name(c), c.source_vocab, c.model_dim}.declare(
       specs);
@@ -83,6 +99,7 @@ ParameterSpecs transformer_specs(const TransformerConfig& c) {
   if (!c.tied_output) {
     Linear{"output", c.model_dim, c.target_vocab, false}.declare(specs);
   }
+  if (c.output_bias) specs["output.bias"] = {{c.target_vocab}};
   if (c.positions == Positions::kLearned) {
     Embedding{"source_positions", c.max_length, c.model_dim}.declare(specs);
     Embedding{"target_positions", c.max_length, c.model_dim}.declare(specs);
@@ -100,69 +117,80 @@ ParameterSpecs transformer_specs(const TransformerConfig& c) {
   return specs;
 }
 
-void check_source(const TransformerConfig& c, const PackedTokens& source,
-                  const char* where) {
-  check_sentences(c, source, c.source_vocab, where, "source");
+Sentences sentences_of(const PositionTables& tables,
+                       const PackedTokens& packed) {
+  const RotaryTable* const rotary = tables.rotary();
+  if (rotary == nullptr) return {.offsets = packed.offsets};
+  return {packed.offsets, rotary->cos.view<float, 2>(),
+          rotary->sin.view<float, 2>()};
 }
 
-Variable embed(Pass& pass, const TransformerConfig& c, PositionTables& tables,
-               const PackedTokens& packed, const char* side) {
+Variable embed(Pass& pass, const TransformerConfig& c,
+               const PositionTables& tables, const PackedTokens& packed,
+               const char* side) {
   const bool source = std::string_view(side) == "source";
   const Embedding embedding{source ? source_embedding_name(c)
                                    : target_embedding_name(c)};
   autograd::EmbeddingOptions options;
-  options.scale =
-      static_cast<float>(std::sqrt(static_cast<double>(c.model_dim)));
+  options.scale = detail::embedding_scale(c);
   options.offsets = packed.offsets;
   options.dropout = pass.dropout(c.dropout);
   if (c.positions == Positions::kLearned) {
     options.positions = pass.parameter(std::string(side) + "_positions.weight");
   } else if (c.positions == Positions::kSinusoidal) {
-    options.positions = pass.tape().constant(tables.sinusoidal(c, packed));
+    options.positions = pass.tape().constant(tables.sinusoidal());
   }
   return embedding(pass, packed.tokens, options);
 }
 
-Variable encode(Pass& pass, const TransformerConfig& c, PositionTables& tables,
-                const PackedTokens& source) {
-  const Sentences sentences = tables.sentences(c, source);
+}  // namespace
+
+void detail::check_source(const TransformerConfig& c,
+                          const PackedTokens& source, const char* where) {
+  check_sentences(c, source, c.source_vocab, where, "source");
+}
+
+Variable encode(Pass& pass, const TransformerConfig& c,
+                const PositionTables& tables, const PackedTokens& source,
+                const Mask& mask) {
+  const Sentences sentences = sentences_of(tables, source);
   Variable x = embed(pass, c, tables, source, "source");
   for (std::int64_t i = 0; i < c.encoder_layers; ++i) {
-    x = encoder_layer(c, i)(pass, x, sentences);
+    x = encoder_layer(c, i)(pass, x, sentences, mask);
   }
   if (!c.final_norm || c.encoder_layers == 0) return x;
   return final_norm(c, "encoder.norm")(pass, x);
 }
 
-Variable decode(Pass& pass, const TransformerConfig& c, PositionTables& tables,
-                const PackedTokens& target, const Variable& memory,
-                const Sentences& memory_sentences) {
-  const Sentences sentences = tables.sentences(c, target);
+Variable decode(Pass& pass, const TransformerConfig& c,
+                const PositionTables& tables, const PackedTokens& target,
+                const Variable& memory, const PackedTokens& source,
+                const DecoderMasks& masks) {
+  const Sentences sentences = sentences_of(tables, target);
   Variable x = embed(pass, c, tables, target, "target");
   for (std::int64_t i = 0; i < c.decoder_layers; ++i) {
-    x = decoder_layer(c, i)(pass, x, sentences, memory, memory_sentences);
+    x = decoder_layer(c, i)(pass, x, sentences, memory,
+                            {.offsets = source.offsets}, masks);
   }
   return c.final_norm ? final_norm(c, "decoder.norm")(pass, x) : x;
 }
 
-}  // namespace detail
-
 struct Transformer::Work {
   Threads threads;
   autograd::MemoryPool pool;
-  detail::PositionTables tables;
+  detail::SharedPositionTables tables;
 };
 
 Transformer::Transformer(const TransformerConfig& config, std::uint64_t seed)
     : config_(checked(config)),
-      parameters_(initial_parameters(detail::transformer_specs(config_), seed)),
+      parameters_(initial_parameters(specs_of(config_), seed)),
       work_(std::make_unique<Work>()) {}
 
 Transformer::Transformer(const TransformerConfig& config, StateDict parameters)
     : config_(checked(config)),
       parameters_(std::move(parameters)),
       work_(std::make_unique<Work>()) {
-  check_parameters(detail::transformer_specs(config_), parameters_, kWhere);
+  check_parameters(specs_of(config_), parameters_, kWhere);
 }
 
 Transformer::~Transformer() = default;
@@ -188,18 +216,16 @@ LossSum Transformer::run(const TranslationBatch& batch, Mode mode,
       gradients == nullptr ? autograd::Record::kNo : autograd::Record::kYes,
       work_->threads, work_->pool);
   Pass pass(tape, parameters_, gradients, mode, seed);
-  // Before anything points into the tables: they move when they grow.
-  work_->tables.reserve(config_, batch.source);
-  work_->tables.reserve(config_, batch.target);
+  const auto tables = work_->tables.for_places(
+      config_, std::max(batch.source.longest(), batch.target.longest()));
   LossSum sum;
   {
-    const Variable memory =
-        detail::encode(pass, config_, work_->tables, batch.source);
+    const Variable memory = encode(pass, config_, *tables, batch.source);
     const Variable x =
-        detail::decode(pass, config_, work_->tables, batch.target, memory,
-                       {.offsets = batch.source.offsets});
+        decode(pass, config_, *tables, batch.target, memory, batch.source);
     const autograd::CrossEntropySum loss = autograd::cross_entropy(
-        tape, x, pass.parameter(detail::output_name(config_)), {},
+        tape, x, pass.parameter(detail::output_name(config_)),
+        config_.output_bias ? pass.parameter("output.bias") : Variable(),
         batch.target_out, config_.label_smoothing);
     sum = {loss.loss, loss.likelihood, batch.target.size()};
   }

@@ -6,14 +6,16 @@
 #include <cmath>
 #include <set>
 #include <utility>
+#include <vector>
 
 #include "io/quote.h"
-#include "nn/products.h"
 #include "regard/core/error.h"
 #include "tasks/language_weights.h"
 
 namespace regard::tasks {
 namespace {
+
+using nn::detail::PackedLinear;
 
 constexpr const char* kWhere = "LanguageModel";
 
@@ -56,9 +58,9 @@ class Taker {
     taken_.insert(name);
     return found->second;
   }
-  Tensor packed(const std::string& name, std::int64_t rows,
-                std::int64_t columns) {
-    return nn::detail::packed_weight(view(name, rows, columns));
+  std::vector<float> vector(const std::string& name, std::int64_t size) {
+    const auto from = view(name, 1, size);
+    return {from.data(), from.data() + size};
   }
   Tensor copied(const std::string& name, std::int64_t rows,
                 std::int64_t columns) {
@@ -99,33 +101,41 @@ LanguageModel::LanguageModel(const LanguageModelConfig& config,
   const std::int64_t q_dim = c.heads * c.head_dim;
   const std::int64_t kv_dim = c.kv_heads * c.head_dim;
   w->embedding = take.copied("token_embd.weight", c.vocab, c.model_dim);
+  const auto norm = [&](const std::string& name) {
+    return ops::NormWeights{.kind = ops::Norm::kRmsNorm,
+                            .epsilon = c.norm_epsilon,
+                            .weight = take.vector(name, c.model_dim)};
+  };
   for (std::int64_t i = 0; i < c.layers; ++i) {
     const std::string prefix = "blk." + std::to_string(i) + ".";
-    const auto packed = [&](const char* name, std::int64_t out,
+    const auto matrix = [&](const char* name, std::int64_t out,
                             std::int64_t in) {
-      return take.packed(prefix + name + ".weight", out, in);
+      return take.view(prefix + name + ".weight", out, in);
     };
-    const auto norm = [&](const char* name) {
-      return take.copied(prefix + name + ".weight", 1, c.model_dim)
-          .reshaped({c.model_dim});
-    };
-    Weights::Layer layer;
-    layer.attn_norm = norm("attn_norm");
-    layer.q = packed("attn_q", q_dim, c.model_dim);
-    layer.k = packed("attn_k", kv_dim, c.model_dim);
-    layer.v = packed("attn_v", kv_dim, c.model_dim);
-    layer.attn_output = packed("attn_output", c.model_dim, q_dim);
-    layer.ffn_norm = norm("ffn_norm");
-    layer.gate = packed("ffn_gate", c.feed_forward_dim, c.model_dim);
-    layer.up = packed("ffn_up", c.feed_forward_dim, c.model_dim);
-    layer.down = packed("ffn_down", c.model_dim, c.feed_forward_dim);
+    nn::detail::TransformerLayerWeights layer{.heads = c.heads,
+                                              .kv_heads = c.kv_heads,
+                                              .head_dim = c.head_dim,
+                                              .norm_first = true};
+    layer.self.norms.norm = norm(prefix + "attn_norm.weight");
+    const std::array qkv{matrix("attn_q", q_dim, c.model_dim),
+                         matrix("attn_k", kv_dim, c.model_dim),
+                         matrix("attn_v", kv_dim, c.model_dim)};
+    layer.self.in = PackedLinear(qkv);
+    layer.self.out = PackedLinear(matrix("attn_output", c.model_dim, q_dim));
+    layer.feed_forward.norms.norm = norm(prefix + "ffn_norm.weight");
+    layer.feed_forward.activation = ops::Activation::kSwiglu;
+    layer.feed_forward.gate =
+        PackedLinear(matrix("ffn_gate", c.feed_forward_dim, c.model_dim));
+    layer.feed_forward.up =
+        PackedLinear(matrix("ffn_up", c.feed_forward_dim, c.model_dim));
+    layer.feed_forward.down =
+        PackedLinear(matrix("ffn_down", c.model_dim, c.feed_forward_dim));
     w->layers.push_back(std::move(layer));
   }
-  w->output_norm =
-      take.copied("output_norm.weight", 1, c.model_dim).reshaped({c.model_dim});
+  w->output_norm = norm("output_norm.weight");
   const bool tied = !take.has("output.weight");
-  w->output = take.packed(tied ? "token_embd.weight" : "output.weight", c.vocab,
-                          c.model_dim);
+  w->output = PackedLinear(take.view(
+      tied ? "token_embd.weight" : "output.weight", c.vocab, c.model_dim));
   take.check_all_taken();
   weights_ = std::move(w);
 }

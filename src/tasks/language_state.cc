@@ -5,12 +5,11 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/activations.h"
-#include "nn/products.h"
+#include "nn/transformer_layer.h"
+#include "ops/arena.h"
 #include "regard/attention/attention.h"
 #include "regard/attention/decode.h"
 #include "regard/core/error.h"
-#include "regard/nn/norms.h"
 #include "regard/nn/rotary.h"
 #include "regard/tasks/language_model.h"
 #include "tasks/language_weights.h"
@@ -22,43 +21,25 @@ namespace {
 // products, few enough for what lies between the layers to stay in cache.
 constexpr std::int64_t kChunk = 64;
 
-// Rows [rows, width] that are kept from one call to the next.
-class Rows {
- public:
-  TensorView<float, 2> make(std::int64_t rows, std::int64_t width) {
-    if (memory_.size() < rows * width) memory_ = Tensor({rows * width});
-    return {memory_.values<float>().data(), {rows, width}};
-  }
-
- private:
-  Tensor memory_;
-};
-
+// Some rows of heads [1, heads, rows, dim] as [n, heads, 1, dim]: a text
+// each...
 template <typename T>
-TensorView<T, 3> as_batch(const TensorView<T, 2>& rows) {
-  return {
-      rows.data(), {1, rows.extent(0), rows.extent(1)}, {0, rows.stride(0), 1}};
-}
-
-// Some rows [n, heads * dim] as [n, heads, 1, dim]: a text each...
-TensorView<float, 4> as_texts(const TensorView<float, 2>& rows,
-                              std::int64_t begin, std::int64_t n,
-                              std::int64_t heads) {
-  const std::int64_t dim = rows.extent(1) / heads;
-  return {rows.at(begin),
-          {n, heads, 1, dim},
-          {rows.stride(0), dim, rows.stride(0), 1}};
+TensorView<T, 4> as_texts(const TensorView<T, 4>& heads, std::int64_t n) {
+  return {heads.data(),
+          {n, heads.extent(1), 1, heads.extent(3)},
+          {heads.stride(2), heads.stride(1), heads.stride(2), 1}};
 }
 
 // ... or as [1, heads, n, dim]: of one text.
-TensorView<float, 4> as_one_text(const TensorView<float, 2>& rows,
-                                 std::int64_t begin, std::int64_t n,
-                                 std::int64_t heads) {
-  const std::int64_t dim = rows.extent(1) / heads;
-  return {rows.at(begin), {1, heads, n, dim}, {0, dim, rows.stride(0), 1}};
+template <typename T>
+TensorView<T, 4> as_one_text(const TensorView<T, 4>& heads, std::int64_t begin,
+                             std::int64_t n) {
+  return {heads.at(0, 0, begin),
+          {1, heads.extent(1), n, heads.extent(3)},
+          heads.strides()};
 }
 
-TensorView<const float, 3> first_entry(const TensorView<float, 4>& view) {
+TensorView<const float, 3> first_entry(const TensorView<const float, 4>& view) {
   return {view.data(),
           {view.extent(1), view.extent(2), view.extent(3)},
           {view.stride(1), view.stride(2), 1}};
@@ -108,23 +89,18 @@ struct LanguageState::Memory {
   void check(std::span<const Reading> readings) const;
   void make_table(std::int64_t positions);
   void run(std::span<const Part> parts);
-  void embed(std::span<const Part> parts, const TensorView<float, 2>& x);
+  void embed(std::span<const Part> parts, const ops::Rows& x);
   void attend(std::size_t layer, std::span<const Part> parts,
-              const TensorView<float, 2>& x);
-  void attend_part(std::size_t layer, const Part& part);
-  void feed_forward(std::size_t layer, const TensorView<float, 2>& x);
-  void score(std::span<const Part> parts, const TensorView<float, 2>& x);
+              const nn::detail::LayerHeads& heads);
+  void score(std::span<const Part> parts, const ops::Rows& x);
 
   const LanguageModel* model;
   LanguageStateOptions options;
   std::vector<KVCache> caches;  // one a layer
-  Rows x_rows, normed_rows, q_rows, k_rows, v_rows, attended_rows;
-  Rows gate_rows, up_rows, ends_rows, ends_normed_rows;
-  TensorView<float, 2> q, k, v, attended;  // of the layer at work
-  std::vector<std::int64_t> positions;     // of each row
-  nn::RotaryTable rotary{};                // of the positions so far
-  std::int64_t singles = 0;                // parts of one token, which go first
-  std::vector<std::int64_t> single_sequences;
+  ops::Arena arena;
+  std::vector<std::int64_t> positions;         // of each row
+  nn::RotaryTable rotary{};                    // of the positions so far
+  std::vector<std::int64_t> single_sequences;  // with one token; they go first
   Tensor logits;
 };
 
@@ -160,7 +136,7 @@ void LanguageState::Memory::make_table(std::int64_t count) {
 }
 
 void LanguageState::Memory::embed(std::span<const Part> parts,
-                                  const TensorView<float, 2>& x) {
+                                  const ops::Rows& x) {
   const auto table = weights().embedding.view<float, 2>();
   positions.clear();
   for (const Part& part : parts) {
@@ -173,138 +149,55 @@ void LanguageState::Memory::embed(std::span<const Part> parts,
   }
 }
 
-void LanguageState::Memory::attend_part(std::size_t layer, const Part& part) {
-  const LanguageModelConfig& c = model->config();
-  const std::int64_t n = std::ssize(part.tokens);
-  const auto q_part = as_one_text(q, part.first_row, n, c.heads);
-  const auto k_part = as_one_text(k, part.first_row, n, c.kv_heads);
-  const auto v_part = as_one_text(v, part.first_row, n, c.kv_heads);
-  const auto out = as_one_text(attended, part.first_row, n, c.heads);
-  const AttentionOptions causal{.mask = mask::causal(),
-                                .threads = options.threads};
-  const bool rounded = options.storage != DType::kFloat32;
-  if (part.position == 0 && !rounded) {
-    // The whole text so far is here: no need to go through the cache.
-    attention_forward(q_part, k_part, v_part, out, causal);
-  } else {
-    attention_decode(q_part, caches[layer], std::array{part.sequence}, out,
-                     causal);
-  }
-}
-
+// One token of each of many texts, all at once; then the longer parts.
 void LanguageState::Memory::attend(std::size_t layer,
                                    std::span<const Part> parts,
-                                   const TensorView<float, 2>& x) {
-  const LanguageModelConfig& c = model->config();
-  const LanguageModel::Weights::Layer& w = weights().layers[layer];
-  const std::int64_t n = x.extent(0);
-  const auto normed = normed_rows.make(n, c.model_dim);
-  q = q_rows.make(n, c.heads * c.head_dim);
-  k = k_rows.make(n, c.kv_heads * c.head_dim);
-  v = v_rows.make(n, c.kv_heads * c.head_dim);
-  attended = attended_rows.make(n, c.heads * c.head_dim);
-  nn::rms_norm(x, w.attn_norm.view<float, 1>(), normed,
-               {.epsilon = c.norm_epsilon, .threads = options.threads});
-  const std::array products{
-      nn::detail::Product{.input = as_batch<const float>(normed),
-                          .packed = &w.q,
-                          .output = as_batch(q)},
-      nn::detail::Product{.input = as_batch<const float>(normed),
-                          .packed = &w.k,
-                          .output = as_batch(k)},
-      nn::detail::Product{.input = as_batch<const float>(normed),
-                          .packed = &w.v,
-                          .output = as_batch(v)}};
-  nn::detail::multiply(products, options.threads);
-  const nn::RotaryOptions turn{.pairing = c.pairing,
-                               .positions = {positions.data(), {1, n}},
-                               .threads = options.threads};
-  for (const auto& [rows, heads] :
-       {std::pair{q, c.heads}, std::pair{k, c.kv_heads}}) {
-    const auto turned = as_one_text(rows, 0, n, heads);
-    nn::rotary_forward(turned, rotary.cos.view<float, 2>(),
-                       rotary.sin.view<float, 2>(), turned, turn);
-  }
-  // One token of each of many texts, all at once; then the longer parts.
+                                   const nn::detail::LayerHeads& heads) {
   KVCache& cache = caches[layer];
+  const std::int64_t singles = std::ssize(single_sequences);
   if (singles > 0) {
-    cache.append(single_sequences, as_texts(k, 0, singles, c.kv_heads),
-                 as_texts(v, 0, singles, c.kv_heads));
-    attention_decode(as_texts(q, 0, singles, c.heads), cache, single_sequences,
-                     as_texts(attended, 0, singles, c.heads),
+    cache.append(single_sequences, as_texts(heads.k, singles),
+                 as_texts(heads.v, singles));
+    attention_decode(as_texts(heads.q, singles), cache, single_sequences,
+                     as_texts(heads.out, singles),
                      {.threads = options.threads});
   }
+  const AttentionOptions causal{.mask = mask::causal(),
+                                .threads = options.threads};
   for (const Part& part : parts.subspan(static_cast<std::size_t>(singles))) {
-    const std::int64_t count = std::ssize(part.tokens);
-    cache.append(
-        part.sequence,
-        first_entry(as_one_text(k, part.first_row, count, c.kv_heads)),
-        first_entry(as_one_text(v, part.first_row, count, c.kv_heads)));
-    attend_part(layer, part);
+    const auto rows = [&](const auto& of) {
+      return as_one_text(of, part.first_row, std::ssize(part.tokens));
+    };
+    const auto k = rows(heads.k), v = rows(heads.v);
+    cache.append(part.sequence, first_entry(k), first_entry(v));
+    const bool rounded = options.storage != DType::kFloat32;
+    if (part.position == 0 && !rounded) {
+      // The whole text so far is here: no need to go through the cache.
+      attention_forward(rows(heads.q), k, v, rows(heads.out), causal);
+    } else {
+      attention_decode(rows(heads.q), cache, std::array{part.sequence},
+                       rows(heads.out), causal);
+    }
   }
-  // The residual is where the chains of the product start.
-  const std::array output{
-      nn::detail::Product{.input = as_batch<const float>(attended),
-                          .packed = &w.attn_output,
-                          .output = as_batch(x),
-                          .start = kernels::Start::kResult}};
-  nn::detail::multiply(output, options.threads);
-}
-
-void LanguageState::Memory::feed_forward(std::size_t layer,
-                                         const TensorView<float, 2>& x) {
-  const LanguageModelConfig& c = model->config();
-  const LanguageModel::Weights::Layer& w = weights().layers[layer];
-  const std::int64_t n = x.extent(0);
-  const auto normed = normed_rows.make(n, c.model_dim);
-  const auto gate = gate_rows.make(n, c.feed_forward_dim);
-  const auto up = up_rows.make(n, c.feed_forward_dim);
-  nn::rms_norm(x, w.ffn_norm.view<float, 1>(), normed,
-               {.epsilon = c.norm_epsilon, .threads = options.threads});
-  const std::array products{
-      nn::detail::Product{.input = as_batch<const float>(normed),
-                          .packed = &w.gate,
-                          .output = as_batch(gate)},
-      nn::detail::Product{.input = as_batch<const float>(normed),
-                          .packed = &w.up,
-                          .output = as_batch(up)}};
-  nn::detail::multiply(products, options.threads);
-  // Fewer elements are done before another thread has woken up.
-  Threads threads = options.threads;
-  if (n * c.feed_forward_dim < (1 << 15)) threads.count = 1;
-  parallel_for(threads, n, [&](std::int64_t row) {
-    kernels::swiglu(gate.at(row), up.at(row), c.feed_forward_dim, gate.at(row));
-  });
-  const std::array output{
-      nn::detail::Product{.input = as_batch<const float>(gate),
-                          .packed = &w.down,
-                          .output = as_batch(x),
-                          .start = kernels::Start::kResult}};
-  nn::detail::multiply(output, options.threads);
 }
 
 // The last token of each reading that ends here.
 void LanguageState::Memory::score(std::span<const Part> parts,
-                                  const TensorView<float, 2>& x) {
+                                  const ops::Rows& x) {
   const LanguageModelConfig& c = model->config();
   std::int64_t n = 0;
   for (const Part& part : parts) n += part.last ? 1 : 0;
   if (n == 0) return;
-  const auto ends = ends_rows.make(n, c.model_dim);
-  const auto scores = ends_normed_rows.make(n, c.vocab);
+  const ops::Rows ends(arena.take(n * c.model_dim), {n, c.model_dim});
+  const ops::Rows scores(arena.take(n * c.vocab), {n, c.vocab});
   n = 0;
   for (const Part& part : parts) {
     if (!part.last) continue;
     const std::int64_t row = part.first_row + std::ssize(part.tokens) - 1;
     std::copy_n(x.at(row), c.model_dim, ends.at(n++));
   }
-  nn::rms_norm(ends, weights().output_norm.view<float, 1>(), ends,
-               {.epsilon = c.norm_epsilon, .threads = options.threads});
-  const std::array product{
-      nn::detail::Product{.input = as_batch<const float>(ends),
-                          .packed = &weights().output,
-                          .output = as_batch(scores)}};
-  nn::detail::multiply(product, options.threads);
+  weights().output_norm(ends, ends, options.threads);
+  ops::multiply(weights().output(ends, scores), options.threads);
   n = 0;
   for (const Part& part : parts) {
     if (!part.last) continue;
@@ -317,18 +210,27 @@ void LanguageState::Memory::run(std::span<const Part> parts) {
   const LanguageModelConfig& c = model->config();
   const Part& end = parts.back();
   const std::int64_t n = end.first_row + std::ssize(end.tokens);
-  const auto x = x_rows.make(n, c.model_dim);
-  embed(parts, x);
+  arena.reset();
+  nn::detail::ResidualStream stream(n, c.model_dim, arena);
+  embed(parts, stream.x);
   single_sequences.clear();
   for (const Part& part : parts) {
     if (part.tokens.size() == 1) single_sequences.push_back(part.sequence);
   }
-  singles = std::ssize(single_sequences);
-  for (std::size_t layer = 0; layer < caches.size(); ++layer) {
-    attend(layer, parts, x);
-    feed_forward(layer, x);
+  for (std::size_t i = 0; i < caches.size(); ++i) {
+    const auto self = [&](const nn::detail::LayerHeads& heads) {
+      attend(i, parts, heads);
+    };
+    nn::detail::run_layer(weights().layers[i],
+                          {.self = self,
+                           .cross = self,
+                           .rotary = &rotary,
+                           .pairing = c.pairing,
+                           .positions = positions,
+                           .threads = options.threads},
+                          stream, arena);
   }
-  score(parts, x);
+  score(parts, stream.x);
 }
 
 LanguageState::LanguageState(const LanguageModel& model,

@@ -3,23 +3,18 @@
 
 #include <vector>
 
+#include "nn/transformer_layer.h"
 #include "regard/tasks/language_model.h"
 #include "regard/tensor/tensor.h"
 
 namespace regard::tasks {
 
-// Matrices are packed for nn::detail::multiply; norms are as they are.
 struct LanguageModel::Weights {
-  struct Layer {
-    Tensor attn_norm, q, k, v, attn_output;
-    Tensor ffn_norm, gate, up, down;
-  };
-
   LanguageModelConfig config;
   Tensor embedding;  // [vocab, model_dim], not packed
-  std::vector<Layer> layers;
-  Tensor output_norm;
-  Tensor output;
+  std::vector<nn::detail::TransformerLayerWeights> layers;
+  ops::NormWeights output_norm;
+  nn::detail::PackedLinear output;
 };
 
 }  // namespace regard::tasks

@@ -11,7 +11,7 @@
 #include "regard/core/float16.h"
 #include "regard/io/safetensors.h"
 #include "regard/nn/decoding.h"
-#include "tasks/beam_search-inl.h"
+#include "tasks/beam_search.h"
 
 namespace regard::tasks {
 namespace fs = std::filesystem;
@@ -100,10 +100,13 @@ void check(const TranslateOptions& options, const Languages& languages) {
 Translator::Translator(TranslatorConfig config,
                        std::unique_ptr<text::Tokenizer> tokenizer,
                        StateDict weights) {
-  require(
-      tokenizer != nullptr && tokenizer->size() == config.model.source_vocab,
-      "Translator", "the model has ", config.model.source_vocab,
-      " pieces, the tokenizer ", tokenizer ? tokenizer->size() : 0);
+  // One tokenizer serves both sides.
+  for (const std::int64_t vocab :
+       {config.model.source_vocab, config.model.target_vocab}) {
+    require(tokenizer != nullptr && tokenizer->size() == vocab, "Translator",
+            "the model has ", vocab, " pieces, the tokenizer ",
+            tokenizer ? tokenizer->size() : 0);
+  }
   const nn::Transformer model(config.model, std::move(weights));
   parts_ = std::make_unique<Parts>(Parts{
       std::move(config), std::move(tokenizer), nn::TransformerDecoder(model)});

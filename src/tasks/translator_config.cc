@@ -13,7 +13,9 @@ namespace {
 using nlohmann::json;
 
 constexpr const char* kKind = "regard translator";
-constexpr std::array kActivations = {"relu", "gelu", "gelu_tanh", "swiglu"};
+// In the order of the enumerators.
+constexpr std::array kActivations = {"none", "relu",   "gelu", "gelu_tanh",
+                                     "silu", "swiglu", "geglu"};
 constexpr std::array kNorms = {"layer_norm", "rms_norm"};
 constexpr std::array kPositions = {"sinusoidal", "learned", "rotary", "none"};
 
@@ -43,7 +45,12 @@ std::int64_t size_of(const json& config, const char* key,
 
 nn::TransformerConfig model_from(const json& c, const std::string& file) {
   nn::TransformerConfig model;
-  model.source_vocab = model.target_vocab = size_of(c, "vocab", file);
+  if (c.contains("vocab")) {
+    model.source_vocab = model.target_vocab = size_of(c, "vocab", file);
+  } else {
+    model.source_vocab = size_of(c, "source_vocab", file);
+    model.target_vocab = size_of(c, "target_vocab", file);
+  }
   model.model_dim = size_of(c, "model_dim", file);
   model.heads = size_of(c, "heads", file);
   model.encoder_layers = size_of(c, "encoder_layers", file);
@@ -57,8 +64,10 @@ nn::TransformerConfig model_from(const json& c, const std::string& file) {
   model.norm_epsilon = c.at("norm_epsilon").get<float>();
   model.norm_first = c.at("norm_first").get<bool>();
   model.final_norm = c.at("final_norm").get<bool>();
-  model.shared_embeddings = true;
-  model.tied_output = true;
+  model.shared_embeddings = c.value("shared_embeddings", true);
+  model.tied_output = c.value("tied_output", true);
+  model.output_bias = c.value("output_bias", model.output_bias);
+  model.embedding_scale = c.value("embedding_scale", model.embedding_scale);
   model.dropout = c.at("dropout").get<float>();
   model.attention_dropout = c.at("attention_dropout").get<float>();
   model.activation_dropout = c.at("activation_dropout").get<float>();
@@ -70,8 +79,7 @@ nn::TransformerConfig model_from(const json& c, const std::string& file) {
 
 std::string config_to_json(const TranslatorConfig& config) {
   const nn::TransformerConfig& m = config.model;
-  const json model = {
-      {"vocab", m.source_vocab},
+  json model = {
       {"model_dim", m.model_dim},
       {"heads", m.heads},
       {"encoder_layers", m.encoder_layers},
@@ -88,6 +96,17 @@ std::string config_to_json(const TranslatorConfig& config) {
       {"attention_dropout", m.attention_dropout},
       {"activation_dropout", m.activation_dropout},
       {"label_smoothing", m.label_smoothing}};
+  if (m.source_vocab == m.target_vocab) {
+    model["vocab"] = m.source_vocab;
+  } else {
+    model["source_vocab"] = m.source_vocab;
+    model["target_vocab"] = m.target_vocab;
+  }
+  // What a file leaves out is as the models that are trained here have it.
+  if (!m.shared_embeddings) model["shared_embeddings"] = false;
+  if (!m.tied_output) model["tied_output"] = false;
+  if (m.output_bias) model["output_bias"] = true;
+  if (m.embedding_scale != 0) model["embedding_scale"] = m.embedding_scale;
   return json{{"kind", kKind},
               {"languages",
                {{"source", config.languages.source},

@@ -93,14 +93,14 @@ std::uint64_t seed_of_batch(std::uint64_t seed, std::int64_t update,
 
 class Run {
  public:
-  Run(Lesson& lesson, const TrainingOptions& options, const fs::path& folder,
-      Observer& observer)
-      : lesson_(lesson),
+  Run(TrainingTask& task, const TrainingOptions& options,
+      const fs::path& folder, Observer& observer)
+      : task_(task),
         options_(options),
         folder_(folder),
         observer_(observer),
         settings_(settings_of(options)),
-        adam_(options.adam, lesson.parameters()) {}
+        adam_(options.adam, task.parameters()) {}
 
   TrainingResult operator()(Start start) {
     prepare(start);
@@ -119,7 +119,7 @@ class Run {
 
  private:
   void prepare(Start start) {
-    require(!lesson_.lengths().empty(), "train",
+    require(!task_.lengths().empty(), "train",
             "there must be at least one example");
     std::error_code error;
     fs::create_directories(folder_, error);
@@ -134,7 +134,7 @@ class Run {
             "' holds a training already; resume it, or choose another folder");
     if (has_checkpoint) {
       position_ =
-          load_checkpoint(folder_, settings_, lesson_.parameters(), adam_);
+          load_checkpoint(folder_, settings_, task_.parameters(), adam_);
     }
     remove_unfinished_files(folder_);
     // A crash may have left some that belong to updates after the checkpoint.
@@ -149,7 +149,7 @@ class Run {
 
   void load_epoch() {
     batches_ =
-        make_batches(lesson_.lengths(),
+        make_batches(task_.lengths(),
                      {.tokens = options_.batch_tokens, .seed = options_.seed},
                      position_.epoch);
   }
@@ -180,7 +180,7 @@ class Run {
     const auto count = static_cast<std::int64_t>(batches_.size());
     for (std::int64_t part = 0;
          part < options_.accumulate && position_.batch < count; ++part) {
-      sum += lesson_.loss_and_gradients(
+      sum += task_.loss_and_gradients(
           batches_[static_cast<std::size_t>(position_.batch++)],
           seed_of_batch(options_.seed, position_.update, part), gradients_);
     }
@@ -224,14 +224,14 @@ class Run {
     if (options_.clip > 0 && report.gradient_norm > options_.clip) {
       scale *= options_.clip / report.gradient_norm;
     }
-    adam_.step(gradients_, lesson_.parameters(),
+    adam_.step(gradients_, task_.parameters(),
                {.rate = report.rate,
                 .gradient_scale = scale,
                 .threads = options_.threads});
   }
 
   void reach_milestone(std::int64_t epoch) {
-    const nn::LossSum sum = lesson_.validate();
+    const nn::LossSum sum = task_.validate();
     MilestoneReport report;
     report.update = position_.update;
     report.epoch = epoch;
@@ -246,7 +246,7 @@ class Run {
       ++position_.worse;
     }
     if (options_.average > 1) {
-      save_milestone(folder_, position_.update, lesson_.parameters());
+      save_milestone(folder_, position_.update, task_.parameters());
     }
     log_->write(report);
     save();
@@ -265,7 +265,7 @@ class Run {
   }
 
   void save() {
-    save_checkpoint(folder_, position_, lesson_.parameters(), adam_, settings_);
+    save_checkpoint(folder_, position_, task_.parameters(), adam_, settings_);
     last_save_ = Clock::now();
   }
 
@@ -278,12 +278,12 @@ class Run {
       result.averaged = static_cast<std::int64_t>(milestones.size());
       result.weights = average_milestones(folder_, milestones);
     } else {
-      result.weights = lesson_.parameters();
+      result.weights = task_.parameters();
     }
     return result;
   }
 
-  Lesson& lesson_;
+  TrainingTask& task_;
   const TrainingOptions& options_;
   fs::path folder_;
   std::optional<FolderLock> lock_;
@@ -299,10 +299,10 @@ class Run {
 
 }  // namespace
 
-TrainingResult train(Lesson& lesson, const TrainingOptions& options,
+TrainingResult train(TrainingTask& task, const TrainingOptions& options,
                      const fs::path& folder, Start start, Observer& observer) {
   check(options);
-  return Run(lesson, options, folder, observer)(start);
+  return Run(task, options, folder, observer)(start);
 }
 
 }  // namespace regard::train

@@ -214,29 +214,39 @@ INSTANTIATE_TEST_SUITE_P(
         Function{"None", Activation::kNone, [](double x) { return x; }}),
     [](const auto& f) { return std::string(f.param.name); });
 
-TEST(SwigluGradient, IsThatOfTheDefinition) {
+class GatedGradient : public ::testing::TestWithParam<Function> {};
+
+// 600 columns, so that a gate is more than one part of activate_gated().
+TEST_P(GatedGradient, IsThatOfTheDefinition) {
+  const Function& p = GetParam();
   check(
-      {random_matrix(5, 6, 7), random_matrix(38, 6, 8),
-       random_matrix(1, 38, 9)},
-      [](Tape& tape, const Variables& v) {
-        return linear(
-            tape, v[0], v[1], v[2],
-            {.activation = Activation::kSwiglu, .dropout = {0.25f, 4, 1}});
+      {random_matrix(5, 6, 7), random_matrix(600, 6, 8),
+       random_matrix(1, 600, 9)},
+      [&](Tape& tape, const Variables& v) {
+        return linear(tape, v[0], v[1], v[2],
+                      {.activation = p.f, .dropout = {0.25f, 4, 1}});
       },
-      [](const Matrices& m) {
+      [&](const Matrices& m) {
         return testing::reference_dropout(
-            testing::reference_swiglu(
-                testing::reference_linear(m[0], m[1], m[2])),
+            testing::reference_gated(
+                testing::reference_linear(m[0], m[1], m[2]), p.definition),
             0.25, 4, 1);
       });
 }
+
+INSTANTIATE_TEST_SUITE_P(
+    Functions, GatedGradient,
+    ::testing::Values(
+        Function{"Swiglu", Activation::kSwiglu, testing::reference_silu},
+        Function{"Geglu", Activation::kGeglu, testing::reference_gelu_tanh}),
+    [](const auto& f) { return std::string(f.param.name); });
 
 TEST(NormGradient, OfALayerNormIsThatOfTheDefinition) {
   check(
       {random_matrix(67, 11, 1), random_matrix(1, 11, 2),
        random_matrix(1, 11, 3)},
       [](Tape& tape, const Variables& v) {
-        return norm(tape, v[0], {v[1], v[2], 1e-3f, true});
+        return norm(tape, v[0], {v[1], v[2], 1e-3f, Norm::kLayerNorm});
       },
       [](const Matrices& m) {
         return testing::reference_norm(m[0], m[1], m[2], double{1e-3f});
@@ -247,7 +257,7 @@ TEST(NormGradient, OfAnRmsNormIsThatOfTheDefinition) {
   check(
       {random_matrix(6, 33, 1), random_matrix(1, 33, 2)},
       [](Tape& tape, const Variables& v) {
-        return norm(tape, v[0], {v[1], {}, 1e-3f, false});
+        return norm(tape, v[0], {v[1], {}, 1e-3f, Norm::kRmsNorm});
       },
       [](const Matrices& m) {
         return testing::reference_norm(m[0], m[1], {}, double{1e-3f});
@@ -259,8 +269,8 @@ TEST(AddNormGradient, GoesThroughTheSumAndThroughTheNorm) {
       {random_matrix(66, 9, 1), random_matrix(66, 9, 2), random_matrix(1, 9, 3),
        random_matrix(1, 9, 4)},
       [](Tape& tape, const Variables& v) {
-        const SumAndNorm both =
-            add_norm(tape, v[0], v[1], {0.3f, 5, 2}, {v[2], v[3], 1e-3f, true});
+        const SumAndNorm both = add_norm(tape, v[0], v[1], {0.3f, 5, 2},
+                                         {v[2], v[3], 1e-3f, Norm::kLayerNorm});
         return add(tape, both.sum, both.normed);
       },
       [](const Matrices& m) {
@@ -276,7 +286,9 @@ TEST(AddNormGradient, IsRightWhereOnlyTheNormIsUsed) {
       {random_matrix(5, 9, 1), random_matrix(5, 9, 2), random_matrix(1, 9, 3),
        random_matrix(1, 9, 4)},
       [](Tape& tape, const Variables& v) {
-        return add_norm(tape, v[0], v[1], {}, {v[2], v[3], 1e-3f, true}).normed;
+        return add_norm(tape, v[0], v[1], {},
+                        {v[2], v[3], 1e-3f, Norm::kLayerNorm})
+            .normed;
       },
       [](const Matrices& m) {
         return testing::reference_norm(testing::reference_add(m[0], m[1]), m[2],
@@ -315,7 +327,7 @@ TEST(AttentionGradient, OfAFusedProjectionIsThatOfTheDefinition) {
         o.heads = o.kv_heads = 2;
         o.head_dim = 3;
         o.q_offsets = o.kv_offsets = offsets;
-        o.causal = true;
+        o.mask = mask::causal();
         return attention(tape, {v[0], 0}, {v[0], 6}, {v[0], 12}, o);
       },
       [&](const Matrices& m) {
@@ -479,8 +491,8 @@ TEST(OperationRefusals, NameTheRule) {
   EXPECT_THAT(refusal([&] {
                 linear(tape, x, x, {}, {.activation = Activation::kSwiglu});
               }),
-              StartsWith("autograd::linear: SwiGLU needs an even number of "
-                         "columns; there are 3"));
+              StartsWith("autograd::linear: a gated activation needs an even "
+                         "number of columns; there are 3"));
   EXPECT_THAT(
       refusal([&] { linear(tape, x, x, {}, {.dropout = {1.0f}}); }),
       StartsWith("autograd::linear: the dropout rate must be in [0, 1); "
@@ -500,7 +512,7 @@ TEST(OperationRefusals, NameTheRule) {
       StartsWith("autograd::norm: the norm's bias must be [1, 4]; it is "
                  "[2, 5]"));
   EXPECT_THAT(refusal([&] {
-                norm(tape, x, {g, g, 1e-5f, false});
+                norm(tape, x, {g, g, 1e-5f, Norm::kRmsNorm});
               }),
               StartsWith("autograd::norm: RMS norm must have no bias"));
   EXPECT_THAT(refusal([&] {

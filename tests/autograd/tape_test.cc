@@ -28,29 +28,6 @@ constexpr std::int64_t kRows = 512;
 constexpr std::int64_t kWidth = 64;
 constexpr std::size_t kMatrix = kRows * kWidth * sizeof(float);
 
-TEST(MemoryPoolTest, GivesTheSameMemoryAgain) {
-  MemoryPool pool;
-  const float* first = nullptr;
-  {
-    const auto memory = pool.take(10000);
-    first = memory.get();
-    EXPECT_EQ(pool.bytes_in_use(), pool.peak_bytes());
-  }
-  EXPECT_EQ(pool.bytes_in_use(), 0u);
-  EXPECT_EQ(pool.take(9990).get(), first);
-  pool.reset_peak();
-  EXPECT_EQ(pool.peak_bytes(), 0u);
-}
-
-TEST(MemoryPoolTest, MayGoBeforeItsMemory) {
-  std::shared_ptr<float> memory;
-  {
-    MemoryPool pool;
-    memory = pool.take(3);
-  }
-  memory.get()[2] = 1.0f;
-}
-
 // A chain of sums needs nothing of its inputs for the gradient.
 TEST(TapeMemory, KeepsOnlyWhatBackwardNeeds) {
   const Tensor x = random_tensor({kRows, kWidth}, 1);

@@ -45,14 +45,14 @@ Tensor full_pass(Transformer& model, const PackedTokens& source,
                  const PackedTokens& target) {
   autograd::Tape tape(autograd::Record::kNo);
   Pass pass(tape, model.parameters());
-  detail::PositionTables tables;
-  tables.reserve(model.config(), source);
-  tables.reserve(model.config(), target);
-  const Variable memory = detail::encode(pass, model.config(), tables, source);
-  const Variable x = detail::decode(pass, model.config(), tables, target,
-                                    memory, {.offsets = source.offsets});
+  const PositionTables tables(model.config(),
+                              std::max(source.longest(), target.longest()));
+  const Variable memory = encode(pass, model.config(), tables, source);
+  const Variable x =
+      decode(pass, model.config(), tables, target, memory, source);
   const Variable scores = autograd::linear(
-      tape, x, pass.parameter(detail::output_name(model.config())), {});
+      tape, x, pass.parameter(detail::output_name(model.config())),
+      model.config().output_bias ? pass.parameter("output.bias") : Variable());
   Tensor out({scores.rows(), scores.columns()});
   std::copy_n(scores.data(), out.size(), out.values<float>().data());
   return out;
@@ -128,6 +128,63 @@ INSTANTIATE_TEST_SUITE_P(
                       Kind{"NoPlacesGeluByTanh", Positions::kNone,
                            Activation::kGeluTanh, Norm::kRmsNorm, false}),
     [](const auto& kind) { return std::string(kind.param.name); });
+
+TEST(DecodingModels, MayHaveTwoVocabulariesUntiedTablesAndAnOutputBias) {
+  TransformerConfig c = small_config();
+  c.target_vocab = 45;
+  c.shared_embeddings = c.tied_output = false;
+  c.output_bias = true;
+  c.embedding_scale = 1.5f;
+  Transformer model(c, 5);
+  float next = -1;
+  for (float& b : model.parameters().at("output.bias").values<float>()) {
+    b = next += 0.0625f;
+  }
+  const PackedTokens source = sentences({4}, 1);
+  const PackedTokens target = test::random_sentences({7}, 45, 2);
+  const Tensor truth = full_pass(model, source, target);
+  const TransformerDecoder decoder(model);
+  DecoderState state = decoder.start(source, 1);
+  for (std::int64_t i = 0; i < 7; ++i) {
+    state.step({&target.tokens[static_cast<std::size_t>(i)], 1});
+    ASSERT_EQ(state.logits().extent(1), 45);
+    EXPECT_TRUE(same_bits(state.logits().at(std::int64_t{0}),
+                          truth.view<float, 2>().at(i), 45))
+        << i;
+  }
+  // The bias is what is added to the scores.
+  for (float& b : model.parameters().at("output.bias").values<float>()) b = 0;
+  const Tensor plain = full_pass(model, source, target);
+  const auto got = truth.values<float>(), without = plain.values<float>();
+  next = -1;
+  for (std::size_t i = 0; i < 45; ++i) {
+    EXPECT_NEAR(got[i] - without[i], next += 0.0625f, 1e-5);
+  }
+}
+
+TEST(Encoding, GivesTheBitsOfTheLayersAloneAndInCompany) {
+  Transformer model(small_config(), 6);
+  const TransformerDecoder decoder(model);
+  const PackedTokens source = sentences({3, 1, 9}, 3);
+  const Tensor all = decoder.encode(source, {.count = 3});
+  ASSERT_EQ(all.shape(), (Shape{13, 24}));
+  autograd::Tape tape(autograd::Record::kNo);
+  Pass pass(tape, model.parameters());
+  const PositionTables tables(model.config(), source.longest());
+  const Variable truth = encode(pass, model.config(), tables, source);
+  EXPECT_TRUE(same_bits(all.values<float>().data(), truth.data(), all.size()));
+  const PackedTokens last{{source.tokens.begin() + 4, source.tokens.end()},
+                          {0, 9}};
+  const Tensor alone = decoder.encode(last);
+  EXPECT_TRUE(same_bits(alone.values<float>().data(),
+                        all.values<float>().data() + 4 * 24, 9 * 24));
+  EXPECT_EQ(decoder.encode({}).shape(), (Shape{0, 24}));
+  EXPECT_EQ(refusal([&] {
+              decoder.encode({{61}, {0, 1}});
+            }),
+            "TransformerDecoder::encode: source must hold tokens in 0 .. 60; "
+            "got 61");
+}
 
 TEST(DecodingOrder, AHypothesisGoesOnFromItsParent) {
   Transformer model(small_config(), 6);

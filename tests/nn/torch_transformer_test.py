@@ -17,7 +17,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 from driver import run_driver, torch  # noqa: E402
 from torch import nn  # noqa: E402
 
-ACTIVATIONS = {"relu": 0, "gelu": 1}
+ACTIVATIONS = {"relu": 1, "gelu": 2}
 
 
 def run_regard(parameters, tensors, options):

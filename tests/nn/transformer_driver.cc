@@ -35,7 +35,7 @@ nn::TransformerConfig config_of(const SafetensorsFile& f) {
   c.encoder_layers = integer("encoder_layers", 1);
   c.decoder_layers = integer("decoder_layers", 1);
   c.feed_forward_dim = integer("feed_forward_dim", 0);
-  c.activation = static_cast<nn::Activation>(integer("activation", 0));
+  c.activation = static_cast<nn::Activation>(integer("activation", 1));
   c.norm_first = integer("norm_first", 0) != 0;
   c.final_norm = integer("final_norm", 1) != 0;
   c.shared_embeddings = integer("shared_embeddings", 0) != 0;

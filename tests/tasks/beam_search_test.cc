@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tasks/beam_search-inl.h"
+#include "tasks/beam_search.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

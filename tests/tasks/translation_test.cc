@@ -13,7 +13,7 @@
 #include "regard/core/random.h"
 #include "regard/io/safetensors.h"
 #include "regard/nn/transformer.h"
-#include "regard/tasks/translation_lesson.h"
+#include "regard/tasks/translation_task.h"
 #include "regard/tasks/translator.h"
 #include "regard/train/training.h"
 
@@ -173,9 +173,9 @@ TEST(Translation, LearnsAToyLanguageThatTurnsSentencesAround) {
   const TranslationData held_out =
       encode_pairs(unseen, *tokenizer, config.languages, 50);
   nn::Transformer model(config.model, 1);
-  TranslationLesson lesson(model, data, held_out);
+  TranslationTask task(model, data, held_out);
   train::Observer nobody;
-  const auto result = train::train(lesson, toy_options(800), folder / "run",
+  const auto result = train::train(task, toy_options(800), folder / "run",
                                    train::Start::kNew, nobody);
   save_translator(folder.path(), config, *tokenizer, result.weights,
                   DType::kFloat16);
@@ -235,12 +235,12 @@ TEST(Translation, TheFirstTenLossesAreThoseOfTheRecord) {
   for (const int threads : {1, 2, 3}) {
     nn::Transformer model(config.model, 1);
     model.set_threads({.count = threads});
-    TranslationLesson lesson(model, data, {});
+    TranslationTask task(model, data, {});
     Losses losses;
     train::TrainingOptions options = toy_options(10);
     options.threads = {.count = threads};
     options.accumulate = 2;
-    train::train(lesson, options, folder / std::to_string(threads),
+    train::train(task, options, folder / std::to_string(threads),
                  train::Start::kNew, losses);
     ASSERT_EQ(losses.values.size(), 10u);
     if (std::getenv("REGARD_RECORD") != nullptr) {
@@ -287,10 +287,32 @@ TEST(Translator, NamesWhatIsWrongWithItsFolder) {
   refusal("\"model_dim\": 32", "\"model_dim\": 64", "do not fit each other");
   refusal("\"vocab\": 23", "\"vocab\": 24",
           "the model has 24 pieces, the tokenizer 23");
+  refusal("\"vocab\": 23", "\"source_vocab\": 23, \"target_vocab\": 9",
+          "the model has 9 pieces, the tokenizer 23");
   write_text(folder / "config.json", good);
   save_safetensors(folder / "model.safetensors", {});
   EXPECT_THAT(load,
               ThrowsMessage<ParseError>(HasSubstr("do not fit each other")));
+}
+
+TEST(TranslatorConfig, KeepsTablesThatAreNotSharedAndAnOutputBias) {
+  const TranslatorConfig usual = small_config(23);
+  EXPECT_THAT(config_to_json(usual), ::testing::Not(HasSubstr("output_bias")));
+  TranslatorConfig config = usual;
+  config.model.target_vocab = 40;
+  config.model.shared_embeddings = config.model.tied_output = false;
+  config.model.output_bias = true;
+  config.model.embedding_scale = 2;
+  config.model.activation = nn::Activation::kSilu;
+  const nn::TransformerConfig read =
+      config_from_json(config_to_json(config), "config.json").model;
+  EXPECT_EQ(read.source_vocab, 23);
+  EXPECT_EQ(read.target_vocab, 40);
+  EXPECT_FALSE(read.shared_embeddings);
+  EXPECT_FALSE(read.tied_output);
+  EXPECT_TRUE(read.output_bias);
+  EXPECT_EQ(read.embedding_scale, 2.0f);
+  EXPECT_EQ(read.activation, nn::Activation::kSilu);
 }
 
 TEST(Translator, RefusesOptionsThatMakeNoSense) {

@@ -18,14 +18,14 @@
 #include "regard/core/error.h"
 #include "regard/io/safetensors.h"
 #include "regard/train/log.h"
-#include "train/small_lesson.h"
+#include "train/small_task.h"
 
 namespace regard::train {
 namespace {
 
 namespace fs = std::filesystem;
 using regard::testing::flat;
-using regard::testing::SmallLesson;
+using regard::testing::SmallTask;
 using regard::testing::TemporaryFolder;
 using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
@@ -60,17 +60,17 @@ struct Watcher : Observer {
 
 std::vector<float> train_once(const TrainingOptions& options,
                               const fs::path& folder) {
-  SmallLesson lesson;
+  SmallTask task;
   Watcher watcher;
-  return flat(train(lesson, options, folder, Start::kNew, watcher).weights);
+  return flat(train(task, options, folder, Start::kNew, watcher).weights);
 }
 
 TEST(Training, MakesTheLossFall) {
   const TemporaryFolder folder;
-  SmallLesson lesson;
+  SmallTask task;
   Watcher watcher;
   const TrainingResult result =
-      train(lesson, small_options(), folder / "run", Start::kNew, watcher);
+      train(task, small_options(), folder / "run", Start::kNew, watcher);
   EXPECT_EQ(result.ending, Ending::kUpdates);
   EXPECT_EQ(result.updates, 60);
   ASSERT_EQ(watcher.updates.size(), 60u);
@@ -92,16 +92,16 @@ TEST(Training, AccumulatedBatchesAreOneUpdate) {
   const TemporaryFolder folder;
   TrainingOptions options = small_options();
   options.accumulate = 4;
-  SmallLesson lesson;
+  SmallTask task;
   Watcher watcher;
-  train(lesson, options, folder / "run", Start::kNew, watcher);
+  train(task, options, folder / "run", Start::kNew, watcher);
   // Four batches each but for the last update of an epoch.
   std::int64_t tokens = 0;
   for (const auto& update : watcher.updates) {
     if (update.epoch == 1) tokens += update.tokens;
   }
   EXPECT_EQ(tokens, 120);
-  EXPECT_GT(lesson.calls, 180);
+  EXPECT_GT(task.calls, 180);
 }
 
 TEST(Training, GoesOnAfterAStopAsIfThereHadBeenNone) {
@@ -110,11 +110,11 @@ TEST(Training, GoesOnAfterAStopAsIfThereHadBeenNone) {
   TrainingResult result;
   for (int starts = 0;; ++starts) {
     ASSERT_LT(starts, 20);
-    SmallLesson lesson;
+    SmallTask task;
     Watcher watcher;
     watcher.stop_after = 7;
-    result = train(lesson, small_options(), folder / "parts", Start::kResume,
-                   watcher);
+    result =
+        train(task, small_options(), folder / "parts", Start::kResume, watcher);
     if (result.ending != Ending::kStopped) break;
   }
   EXPECT_EQ(flat(result.weights), whole);
@@ -135,9 +135,9 @@ int train_under_fire(const TrainingOptions& options, const fs::path& folder,
   for (int kills = 0;; ++kills) {
     const pid_t child = ::fork();
     if (child == 0) {
-      SmallLesson lesson;
+      SmallTask task;
       Observer nobody;
-      train(lesson, options, folder, Start::kResume, nobody);
+      train(task, options, folder, Start::kResume, nobody);
       ::_exit(0);
     }
     std::this_thread::sleep_for(
@@ -166,10 +166,10 @@ void survive_kills(int wanted) {
     const fs::path fire = folder / ("fire" + std::to_string(run));
     const auto whole = train_once(options, calm);
     kills += train_under_fire(options, fire, random);
-    SmallLesson lesson;
+    SmallTask task;
     Observer nobody;
     const TrainingResult result =
-        train(lesson, options, fire, Start::kResume, nobody);
+        train(task, options, fire, Start::kResume, nobody);
     ASSERT_EQ(flat(result.weights), whole) << "run " << run;
     ASSERT_EQ(read_log(fire / "log.jsonl").updates.size(), 200u);
     for (const auto& file : fs::directory_iterator(fire)) {
@@ -212,11 +212,11 @@ TEST(Training, EndsWherePatienceDoes) {
   TrainingOptions options = small_options();
   options.milestone = 5;
   options.patience = 3;
-  SmallLesson lesson;
-  lesson.getting_worse = true;
+  SmallTask task;
+  task.getting_worse = true;
   Watcher watcher;
   const TrainingResult result =
-      train(lesson, options, folder / "run", Start::kNew, watcher);
+      train(task, options, folder / "run", Start::kNew, watcher);
   EXPECT_EQ(result.ending, Ending::kPatience);
   EXPECT_EQ(result.updates, 20);  // the first is the best, three more
 }
@@ -226,11 +226,11 @@ TEST(Training, EndsAfterSoManyEpochs) {
   TrainingOptions options = small_options();
   options.max_updates = 0;
   options.max_epochs = 2;
-  SmallLesson lesson;
-  lesson.held_out = false;
+  SmallTask task;
+  task.held_out = false;
   Watcher watcher;
   const TrainingResult result =
-      train(lesson, options, folder / "run", Start::kNew, watcher);
+      train(task, options, folder / "run", Start::kNew, watcher);
   EXPECT_EQ(result.ending, Ending::kEpochs);
   EXPECT_EQ(watcher.updates.back().epoch, 2);
   EXPECT_TRUE(std::isnan(watcher.milestones.back().likelihood));
@@ -243,7 +243,7 @@ TEST(Training, ClipsTheGradient) {
   const auto free = train_once(options, folder / "free");
   options.clip = 1e-12;  // far below epsilon, so that Adam barely moves
   const auto clipped = train_once(options, folder / "clipped");
-  SmallLesson fresh;
+  SmallTask fresh;
   const auto start = flat(fresh.parameters());
   for (std::size_t i = 0; i < start.size(); ++i) {
     EXPECT_NEAR(clipped[i], start[i], 1e-4);
@@ -264,10 +264,10 @@ TEST(Training, RefusesToGoOnUnderOtherSettings) {
   train_once(small_options(), folder / "run");
   TrainingOptions other = small_options();
   other.schedule.peak = 0.06;
-  SmallLesson lesson;
+  SmallTask task;
   Watcher watcher;
   EXPECT_THAT(
-      [&] { train(lesson, other, folder / "run", Start::kResume, watcher); },
+      [&] { train(task, other, folder / "run", Start::kResume, watcher); },
       ThrowsMessage<InvalidArgument>(
           HasSubstr("goes on with the settings that it began with; learning "
                     "rate was 0.05, now 0.06")));
@@ -275,7 +275,7 @@ TEST(Training, RefusesToGoOnUnderOtherSettings) {
   other.seed += 1;
   other.settings["data"] = "3 pairs";
   EXPECT_THAT(
-      [&] { train(lesson, other, folder / "run", Start::kResume, watcher); },
+      [&] { train(task, other, folder / "run", Start::kResume, watcher); },
       ThrowsMessage<InvalidArgument>(
           HasSubstr("; data was not set, now 3 pairs; seed was " +
                     std::to_string(other.seed - 1) + ", now " +
@@ -289,11 +289,11 @@ TEST(Training, RefusesAFolderWhereAnotherIsAtWork) {
     explicit Intruder(std::filesystem::path folder)
         : folder_(std::move(folder)) {}
     void on_update(const UpdateReport&) override {
-      SmallLesson lesson;
+      SmallTask task;
       Watcher watcher;
       EXPECT_THAT(
           [&] {
-            train(lesson, small_options(), folder_, Start::kResume, watcher);
+            train(task, small_options(), folder_, Start::kResume, watcher);
           },
           ThrowsMessage<IoError>(HasSubstr("another training is at work in '" +
                                            folder_.string() + "'")));
@@ -305,21 +305,21 @@ TEST(Training, RefusesAFolderWhereAnotherIsAtWork) {
     std::filesystem::path folder_;
     bool came_ = false;
   };
-  SmallLesson lesson;
+  SmallTask task;
   Intruder intruder(folder / "run");
-  train(lesson, small_options(), folder / "run", Start::kNew, intruder);
+  train(task, small_options(), folder / "run", Start::kNew, intruder);
   // And leaves it free.
   Watcher watcher;
-  train(lesson, small_options(), folder / "run", Start::kResume, watcher);
+  train(task, small_options(), folder / "run", Start::kResume, watcher);
 }
 
 TEST(Training, RefusesOptionsThatMakeNoSense) {
   const TemporaryFolder folder;
-  SmallLesson lesson;
+  SmallTask task;
   Watcher watcher;
   const auto refusal = [&](const TrainingOptions& options, const char* text) {
     EXPECT_THAT(
-        [&] { train(lesson, options, folder / "run", Start::kNew, watcher); },
+        [&] { train(task, options, folder / "run", Start::kNew, watcher); },
         ThrowsMessage<InvalidArgument>(HasSubstr(text)));
   };
   TrainingOptions options = small_options();
@@ -338,7 +338,7 @@ TEST(Training, RefusesOptionsThatMakeNoSense) {
   options = small_options();
   options.average = 0;
   refusal(options, "at least one milestone must be averaged; got 0");
-  SmallLesson empty(0);
+  SmallTask empty(0);
   EXPECT_THAT(
       [&] {
         train(empty, small_options(), folder / "run", Start::kNew, watcher);
@@ -352,14 +352,14 @@ TEST(Training, NamesALossThatIsNotFiniteAndKeepsTheCheckpoint) {
   const TemporaryFolder folder;
   TrainingOptions options = small_options();
   options.milestone = 5;
-  SmallLesson lesson;
-  lesson.poison_at = 8;
+  SmallTask task;
+  task.poison_at = 8;
   Watcher watcher;
   EXPECT_THAT(
-      [&] { train(lesson, options, folder / "run", Start::kNew, watcher); },
+      [&] { train(task, options, folder / "run", Start::kNew, watcher); },
       ThrowsMessage<InvalidArgument>(
           HasSubstr("must be finite; update 8 has a loss of nan")));
-  SmallLesson again;
+  SmallTask again;
   Watcher second;
   const auto result =
       train(again, options, folder / "run", Start::kResume, second);
@@ -372,9 +372,9 @@ TEST(Training, NamesABrokenCheckpoint) {
   train_once(small_options(), folder / "run");
   const fs::path path = folder / "run/checkpoint.safetensors";
   const auto resume = [&] {
-    SmallLesson lesson;
+    SmallTask task;
     Watcher watcher;
-    train(lesson, small_options(), folder / "run", Start::kResume, watcher);
+    train(task, small_options(), folder / "run", Start::kResume, watcher);
   };
   {  // one bit of the data
     std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
@@ -398,10 +398,10 @@ TEST(Training, NamesAFullDiskAndKeepsTheLastCheckpoint) {
   const TemporaryFolder folder;
   TrainingOptions options = small_options();
   {
-    SmallLesson lesson;
+    SmallTask task;
     Watcher watcher;
     watcher.stop_after = 20;
-    train(lesson, options, folder / "run", Start::kNew, watcher);
+    train(task, options, folder / "run", Start::kNew, watcher);
   }
   struct rlimit old = {};
   ::getrlimit(RLIMIT_FSIZE, &old);
@@ -411,9 +411,9 @@ TEST(Training, NamesAFullDiskAndKeepsTheLastCheckpoint) {
   ::setrlimit(RLIMIT_FSIZE, &little);
   std::string message;
   try {
-    SmallLesson lesson;
+    SmallTask task;
     Watcher watcher;
-    train(lesson, options, folder / "run", Start::kResume, watcher);
+    train(task, options, folder / "run", Start::kResume, watcher);
   } catch (const IoError& error) {
     message = error.what();
   }
@@ -421,10 +421,10 @@ TEST(Training, NamesAFullDiskAndKeepsTheLastCheckpoint) {
   std::signal(SIGXFSZ, handler);
   EXPECT_THAT(message, HasSubstr("cannot write '"));
   EXPECT_THAT(message, HasSubstr("File too large"));
-  SmallLesson lesson;
+  SmallTask task;
   Watcher watcher;
   const auto result =
-      train(lesson, options, folder / "run", Start::kResume, watcher);
+      train(task, options, folder / "run", Start::kResume, watcher);
   EXPECT_EQ(watcher.updates.front().update, 21);
   EXPECT_EQ(flat(result.weights), train_once(options, folder / "calm"));
 }

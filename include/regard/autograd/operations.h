@@ -6,6 +6,9 @@
 #include <span>
 
 #include "regard/autograd/tape.h"
+#include "regard/mask/mask.h"
+#include "regard/ops/activation.h"
+#include "regard/ops/norm.h"
 #include "regard/tensor/tensor_view.h"
 
 // The operations of a Transformer, each with its gradient. Rows are tokens:
@@ -21,14 +24,9 @@ struct ElementDropout {
   std::uint32_t site = 0;  // tells the matrices of a model apart
 };
 
-enum class Activation {
-  kNone,
-  kRelu,
-  kGelu,      // x Phi(x), by the error function
-  kGeluTanh,  // its approximation by tanh
-  kSilu,
-  kSwiglu,  // silu of the first half of the columns, times the second half
-};
+// A gated one takes the first half of the columns for its gate.
+using ops::Activation;
+using ops::Norm;
 
 struct LinearOptions {
   // Only these rows of weight and bias: one part of a fused projection.
@@ -43,16 +41,16 @@ struct LinearOptions {
 Variable linear(Tape& tape, const Variable& x, const Variable& weight,
                 const Variable& bias, const LinearOptions& options = {});
 
-struct NormOptions {
+struct NormParameters {
   Variable weight;  // [1, width]
   Variable bias;    // [1, width]; null for RMS norm
   float epsilon = 1e-5f;
-  bool centred = true;  // layer norm; else RMS norm
+  Norm kind = Norm::kLayerNorm;
 };
 
 // (x - mean) / sqrt(variance + epsilon) * weight + bias, row by row; RMS norm:
 // x / sqrt(mean(x^2) + epsilon) * weight.
-Variable norm(Tape& tape, const Variable& x, const NormOptions& options);
+Variable norm(Tape& tape, const Variable& x, const NormParameters& parameters);
 
 // residual + dropout(branch)
 Variable add(Tape& tape, const Variable& residual, const Variable& branch,
@@ -65,7 +63,7 @@ struct SumAndNorm {
 };
 SumAndNorm add_norm(Tape& tape, const Variable& residual,
                     const Variable& branch, const ElementDropout& dropout,
-                    const NormOptions& options);
+                    const NormParameters& norm);
 
 struct EmbeddingOptions {
   float scale = 1.0f;
@@ -94,7 +92,8 @@ struct PackedAttentionOptions {
   std::int64_t head_dim = 0;
   std::span<const std::int64_t> q_offsets{};  // as in regard::Sequences
   std::span<const std::int64_t> kv_offsets{};
-  bool causal = false;
+  // Counts batch and positions by sentence, as regard::Sequences says.
+  Mask mask{};
   float dropout = 0.0f;  // of the weights
   std::uint64_t dropout_seed = 0;
   // Queries and keys turn with their place before they meet: [places,

@@ -7,30 +7,13 @@
 #include <vector>
 
 #include "regard/core/threads.h"
+#include "regard/ops/memory_pool.h"
 #include "regard/tensor/tensor.h"
 #include "regard/tensor/tensor_view.h"
 
 namespace regard::autograd {
 
-// Memory that goes round: what one operation gives back, the next one takes.
-// Fresh pages cost more than the arithmetic of a small step. Not for use by
-// several threads at once.
-class MemoryPool {
- public:
-  MemoryPool();
-
-  // Room for so many floats, not initialised; goes back to the pool with its
-  // last owner, who may outlive the pool.
-  std::shared_ptr<float> take(std::int64_t floats);
-
-  std::size_t bytes_in_use() const;
-  std::size_t peak_bytes() const;  // the most since it was last reset
-  void reset_peak();
-
- private:
-  struct Shelf;
-  std::shared_ptr<Shelf> shelf_;
-};
+using ops::MemoryPool;
 
 class Tape;
 

@@ -6,7 +6,7 @@
 #include <span>
 
 #include "regard/core/threads.h"
-#include "regard/nn/trainable.h"
+#include "regard/nn/batch.h"
 #include "regard/nn/transformer.h"
 #include "regard/tensor/tensor.h"
 #include "regard/tensor/tensor_view.h"
@@ -35,6 +35,11 @@ class TransformerDecoder {
 
   const TransformerConfig& config() const;
 
+  // What the encoder makes of the sources: [source tokens, model_dim]. The bits
+  // of a sentence depend on no other. Throws InvalidArgument for a token
+  // outside the vocabulary, an empty or overlong sentence.
+  Tensor encode(const PackedTokens& sources, Threads threads = {}) const;
+
   // Reads the sources and starts `beams` hypotheses for each, which have said
   // nothing yet: hypothesis s * beams + b belongs to source s. The state
   // borrows from this decoder. Throws InvalidArgument for a token outside the
@@ -52,9 +57,9 @@ class TransformerDecoder {
  private:
   friend class DecoderState;
   struct Weights;
-  struct Watch;
-  DecoderState start_watched(const PackedTokens& sources, std::int64_t beams,
-                             Threads threads, Watch* watch) const;
+  struct TraceRecorder;
+  DecoderState start_traced(const PackedTokens& sources, std::int64_t beams,
+                            Threads threads, TraceRecorder* recorder) const;
   std::unique_ptr<const Weights> weights_;
 };
 

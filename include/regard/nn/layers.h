@@ -8,7 +8,11 @@
 
 #include "regard/autograd/operations.h"
 #include "regard/autograd/tape.h"
+#include "regard/mask/mask.h"
 #include "regard/nn/multi_head_attention.h"
+#include "regard/nn/parameters.h"
+#include "regard/ops/activation.h"
+#include "regard/ops/norm.h"
 #include "regard/tensor/tensor.h"
 
 // The layers that models are built from. A layer holds its sizes and the names
@@ -19,35 +23,10 @@ namespace regard::nn {
 
 using autograd::Variable;
 
-// What stands between the two products of a feed-forward block.
-enum class Activation {
-  kRelu,
-  kGelu,      // x Phi(x), by the error function
-  kGeluTanh,  // its approximation by tanh
-  kSwiglu,    // silu(a) b: linear1 makes both, a first
-};
-
-enum class Norm {
-  kLayerNorm,  // weight and bias
-  kRmsNorm,    // weight
-};
-
-// What a parameter is before anything is learnt.
-struct ParameterSpec {
-  enum class Start { kZeros, kOnes, kXavierUniform, kNormal };
-  Shape shape;
-  Start start = Start::kZeros;
-  float deviation = 1.0f;  // of kNormal
-};
-using ParameterSpecs = std::map<std::string, ParameterSpec>;
-
-// Random values by the specs, from one seed.
-StateDict initial_parameters(const ParameterSpecs& specs, std::uint64_t seed);
-
-// Throws InvalidArgument, in the name of `where`, if a parameter is missing,
-// has another shape or type than float32, or is not one of those.
-void check_parameters(const ParameterSpecs& specs, const StateDict& parameters,
-                      const char* where);
+// For a gated one linear1 makes the gate and what it is multiplied with, the
+// gate first.
+using ops::Activation;
+using ops::Norm;
 
 // A float32 tensor of zeros for each parameter that `gradients` lacks. Throws
 // InvalidArgument if one that is there does not fit.
@@ -105,7 +84,7 @@ struct NormLayer {
 
   void declare(ParameterSpecs& specs) const;
   Variable operator()(Pass& pass, const Variable& x) const;
-  autograd::NormOptions options(Pass& pass) const;
+  autograd::NormParameters parameters(Pass& pass) const;
 };
 
 // A row of `name`.weight for each token.
@@ -151,46 +130,51 @@ struct Sentences {
 };
 
 // The attention of a layer, with the parameters of nn::MultiHeadAttention, over
-// sentences of any lengths.
+// sentences of any lengths. Masks count batch and positions by sentence: a
+// padded batch is sentences of one length and mask::lengths.
 struct PackedAttention {
   std::string name;  // "encoder.layers.0.self_attn"
   LayerConfig config;
 
   void declare(ParameterSpecs& specs) const;
-  // Self attention; `causal`: a token sees itself and those before it.
+  // Self attention.
   Variable operator()(Pass& pass, const Variable& x, const Sentences& sentences,
-                      bool causal) const;
+                      const Mask& mask) const;
   // Cross attention to `memory`.
   Variable operator()(Pass& pass, const Variable& x, const Sentences& sentences,
-                      const Variable& memory,
-                      const Sentences& memory_sentences) const;
+                      const Variable& memory, const Sentences& memory_sentences,
+                      const Mask& mask) const;
 };
 
 // As torch.nn.TransformerEncoderLayer:
 //   x = norm1(x + dropout(attention(x))); x = norm2(x + dropout(ff(x)))
 // or, if norm_first,
 //   x = x + dropout(attention(norm1(x))); x = x + dropout(ff(norm2(x)))
-// `causal` makes it the layer of a language model.
+// mask::causal() makes it the layer of a language model.
 struct TransformerEncoderLayer {
   std::string name;  // "encoder.layers.0"
   LayerConfig config;
-  bool causal = false;
 
   void declare(ParameterSpecs& specs) const;
-  Variable operator()(Pass& pass, const Variable& x,
-                      const Sentences& sentences) const;
+  Variable operator()(Pass& pass, const Variable& x, const Sentences& sentences,
+                      const Mask& mask = {}) const;
 };
 
-// As torch.nn.TransformerDecoderLayer: causal self attention, attention to the
-// memory, feed-forward.
+struct DecoderMasks {
+  Mask self = mask::causal();
+  Mask cross{};
+};
+
+// As torch.nn.TransformerDecoderLayer: self attention, attention to the memory,
+// feed-forward.
 struct TransformerDecoderLayer {
   std::string name;  // "decoder.layers.0"
   LayerConfig config;
 
   void declare(ParameterSpecs& specs) const;
   Variable operator()(Pass& pass, const Variable& x, const Sentences& sentences,
-                      const Variable& memory,
-                      const Sentences& memory_sentences) const;
+                      const Variable& memory, const Sentences& memory_sentences,
+                      const DecoderMasks& masks = {}) const;
 };
 
 // [places, width]: sin(place / 10000^(2i / width)) at column 2i, cos at 2i + 1.

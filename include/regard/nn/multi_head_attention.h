@@ -195,11 +195,8 @@ class MultiHeadAttention {
   MultiHeadAttentionConfig config_;
   StateDict parameters_;
   // The weights once more, in the order that the products read them.
-  Tensor packed_q_, packed_k_, packed_v_, packed_out_;
-  // And as bf16 numbers, from the first call that wants them.
-  struct Bf16Weights;
-  const Bf16Weights& bf16_weights() const;
-  std::shared_ptr<Bf16Weights> bf16_;
+  struct Packed;
+  std::shared_ptr<Packed> packed_;
 };
 
 }  // namespace regard::nn

@@ -3,10 +3,12 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 
 #include "regard/core/threads.h"
+#include "regard/nn/batch.h"
 #include "regard/nn/layers.h"
-#include "regard/nn/trainable.h"
+#include "regard/nn/rotary.h"
 #include "regard/tensor/tensor.h"
 
 namespace regard::nn {
@@ -36,6 +38,8 @@ struct TransformerConfig {
   std::int64_t max_length = 1024;  // of a sentence, for learned positions
   bool shared_embeddings = false;  // one table for both sides; equal vocabs
   bool tied_output = false;        // the target table is the output's weight
+  bool output_bias = false;        // one number for each target token
+  float embedding_scale = 0.0f;    // of both tables; 0 means sqrt(model_dim)
   // All in [0, 1).
   float dropout = 0.0f;  // of embeddings, and of each block before it is added
   float attention_dropout = 0.0f;   // of the attention weights
@@ -50,6 +54,37 @@ struct TransformerConfig {
   }
 };
 
+// What depends on places alone: made once for so many places.
+class PositionTables {
+ public:
+  PositionTables(const TransformerConfig& config, std::int64_t places);
+
+  std::int64_t places() const { return places_; }
+  // [places, model_dim]; null where positions are not sinusoidal.
+  TensorView<const float, 2> sinusoidal() const;
+  // Null where positions are not rotary.
+  const RotaryTable* rotary() const;
+
+ private:
+  std::int64_t places_;
+  std::optional<Tensor> sinusoidal_;
+  std::optional<RotaryTable> rotary_;
+};
+
+// The two halves of a Transformer on a tape, for models that are trained with
+// something else around them. The parameters are those of class Transformer;
+// `tables` has a place for each token of a sentence and outlives the tape.
+//
+// encode: [source tokens, model_dim]. decode: [target tokens, model_dim], which
+// the output's weight is multiplied with.
+Variable encode(Pass& pass, const TransformerConfig& config,
+                const PositionTables& tables, const PackedTokens& source,
+                const Mask& mask = {});
+Variable decode(Pass& pass, const TransformerConfig& config,
+                const PositionTables& tables, const PackedTokens& target,
+                const Variable& memory, const PackedTokens& source,
+                const DecoderMasks& masks = {});
+
 // The encoder and decoder of "Attention Is All You Need", from tokens to the
 // scores of the next token. Parameters have the names of torch.nn.Transformer,
 // and around it:
@@ -61,11 +96,12 @@ struct TransformerConfig {
 //   source_embedding.weight, target_embedding.weight
 //   source_positions.weight, target_positions.weight  if learned
 //   output.weight [target_vocab, model_dim]       if not tied_output
+//   output.bias [target_vocab]                    if output_bias
 //
-// Embeddings are multiplied by sqrt(model_dim). The loss is the cross entropy
+// The loss is the cross entropy
 // of the next token with label smoothing as PyTorch defines it: the target's
 // share is 1 - s + s / vocab, each other token's s / vocab.
-class Transformer final : public Trainable<TranslationBatch> {
+class Transformer {
  public:
   // Random parameters: weights Xavier-uniform, embeddings normal with variance
   // 1 / model_dim, biases 0, norms 1. Throws InvalidArgument for a config that
@@ -74,22 +110,27 @@ class Transformer final : public Trainable<TranslationBatch> {
   // Parameters from elsewhere. Throws InvalidArgument if one is missing, has
   // another shape or type than float32, or is not one of the model's.
   Transformer(const TransformerConfig& config, StateDict parameters);
-  ~Transformer() override;
+  ~Transformer();
   Transformer(Transformer&&) noexcept;
   Transformer& operator=(Transformer&&) noexcept;
 
   const TransformerConfig& config() const { return config_; }
   const StateDict& parameters() const { return parameters_; }
-  StateDict& parameters() override { return parameters_; }
+  StateDict& parameters() { return parameters_; }
 
   // How many threads a call may use. The bits do not depend on it.
   void set_threads(Threads threads);
 
-  // Throw InvalidArgument for a token outside its vocabulary, an empty or
-  // overlong sentence, or parts that do not fit together.
+  // The loss of a training batch, with dropout drawn from `seed`. Adds the
+  // gradients of the sum of the losses to `gradients`, which holds a tensor for
+  // each parameter, or is empty and then filled. The bits depend on the
+  // parameters, the batch and the seed, not on the number of threads. Throws
+  // InvalidArgument for a token outside its vocabulary, an empty or overlong
+  // sentence, or parts that do not fit together.
   LossSum loss_and_gradients(const TranslationBatch& batch, std::uint64_t seed,
-                             StateDict& gradients) override;
-  LossSum loss(const TranslationBatch& batch) override;
+                             StateDict& gradients);
+  // The loss alone, without dropout: validation.
+  LossSum loss(const TranslationBatch& batch);
 
  private:
   LossSum run(const TranslationBatch& batch, Mode mode, std::uint64_t seed,

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "regard/nn/trainable.h"
+#include "regard/nn/batch.h"
 #include "regard/text/lines.h"
 #include "regard/text/tokenizer.h"
 

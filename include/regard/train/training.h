@@ -8,7 +8,7 @@
 #include <string>
 
 #include "regard/core/threads.h"
-#include "regard/nn/trainable.h"
+#include "regard/nn/batch.h"
 #include "regard/tensor/tensor.h"
 #include "regard/train/adam.h"
 #include "regard/train/schedule.h"
@@ -17,14 +17,19 @@ namespace regard::train {
 
 // A model and the examples that it learns from, as the loop sees them: examples
 // are numbers, and how long each is.
-class Lesson {
+class TrainingTask {
  public:
-  virtual ~Lesson() = default;
+  virtual ~TrainingTask() = default;
 
+  // The values to learn, by name. An optimizer writes to them between calls;
+  // names and shapes stay.
   virtual StateDict& parameters() = 0;
   // One for each training example; what a batch's budget is counted in.
   virtual std::span<const std::int64_t> lengths() const = 0;
-  // As nn::Trainable: adds the gradients of the summed loss.
+  // The loss of a training batch, with dropout drawn from `seed`. Adds the
+  // gradients of the sum of the losses to `gradients`, which holds a tensor for
+  // each parameter, or is empty and then filled. The bits depend on the
+  // parameters, the examples and the seed, not on the number of threads.
   virtual nn::LossSum loss_and_gradients(std::span<const std::int64_t> examples,
                                          std::uint64_t seed,
                                          StateDict& gradients) = 0;
@@ -102,7 +107,7 @@ enum class Start { kNew, kResume };
 //   milestone-*.safetensors  the last weights to average
 //   log.jsonl                a line of JSON an update and a milestone
 //
-// The weights are a function of the lesson and the options. Threads, stops,
+// The weights are a function of the task and the options. Threads, stops,
 // crashes and resumes change no bit. kResume without a checkpoint starts anew;
 // kNew refuses a folder that has one. Throws InvalidArgument for options that
 // make no sense or are not those of the checkpoint (it names each that differs,
@@ -110,7 +115,7 @@ enum class Start { kNew, kResume };
 // folder, ParseError for a broken checkpoint, IoError where the disk
 // refuses (the last checkpoint stays), and InvalidArgument where the loss is
 // not finite.
-TrainingResult train(Lesson& lesson, const TrainingOptions& options,
+TrainingResult train(TrainingTask& task, const TrainingOptions& options,
                      const std::filesystem::path& folder, Start start,
                      Observer& observer);
 

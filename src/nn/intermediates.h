@@ -1,56 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <algorithm>
 #include <array>
-#include <cstddef>
+#include <memory>
 #include <span>
 
 #include "nn/appended_key.h"
-#include "nn/parameters.h"
+#include "nn/multi_head_attention_config.h"
+#include "ops/rows.h"
 #include "regard/attention/attention.h"
-#include "regard/core/aligned_buffer.h"
 #include "regard/nn/multi_head_attention.h"
+#include "regard/ops/memory_pool.h"
 
 namespace regard::nn {
 namespace detail {
 
-// Memory that goes to the thread's next activation of about this size: what is
-// computed in fresh pages takes up to a third more time for them. At most
-// kMostKept bytes wait for it on a thread, until release_thread_scratch().
-class ReusedBuffer {
+// [batch, len, width] of the thread's pool, not initialised, rows at a padded
+// stride.
+class PooledRows {
  public:
-  static constexpr std::size_t kMostKept = std::size_t{64} << 20;
-
-  ReusedBuffer() = default;
-  explicit ReusedBuffer(std::size_t bytes);
-  ~ReusedBuffer();
-  ReusedBuffer(ReusedBuffer&&) noexcept = default;
-  ReusedBuffer& operator=(ReusedBuffer&&) noexcept = default;
-
-  std::byte* data() { return buffer_.data(); }
-  // Bytes that wait on the calling thread.
-  static std::size_t kept();
-
- private:
-  AlignedBuffer buffer_;
-};
-
-// [batch, len, width] of its own memory, not initialised. Rows start on cache
-// lines, an odd number of them apart: at a power of two, the rows of a head
-// would share a few sets of the cache.
-class Activation {
- public:
-  Activation(std::int64_t batch, std::int64_t len, std::int64_t width) {
-    constexpr std::int64_t kLine = 16;
-    const std::int64_t stride = ((width + kLine - 1) / kLine | 1) * kLine;
-    const std::int64_t count = element_count(std::array{batch, len, stride});
+  PooledRows(std::int64_t batch, std::int64_t len, std::int64_t width) {
+    const std::int64_t stride = ops::padded_stride(width);
     // An empty view still needs data, or it would mean "not passed".
-    memory_ = ReusedBuffer(static_cast<std::size_t>(std::max(count, kLine)) *
-                           sizeof(float));
-    view_ = {reinterpret_cast<float*>(memory_.data()),
-             {batch, len, width},
-             {len * stride, stride, 1}};
+    memory_ = ops::thread_memory_pool().take(
+        element_count(std::array{batch, len, stride}));
+    view_ = {memory_.get(), {batch, len, width}, {len * stride, stride, 1}};
   }
 
   TensorView<float, 3> rows() const { return view_; }
@@ -63,7 +37,7 @@ class Activation {
   }
 
  private:
-  ReusedBuffer memory_;
+  std::shared_ptr<float> memory_;
   TensorView<float, 3> view_;
 };
 
@@ -76,9 +50,9 @@ struct Inputs {
 };
 
 // What forward makes on its way, and what a backward pass needs of it.
-struct Activations {
-  Activations(const Inputs& in, const detail::Widths& widths,
-              std::int64_t heads)
+struct Intermediates {
+  Intermediates(const Inputs& in, const detail::Widths& widths,
+                std::int64_t heads)
       : q(in.batch(), in.q_len(), widths.q),
         k(in.batch(), in.kv_len(), widths.k),
         v(in.batch(), in.kv_len(), widths.v),
@@ -86,10 +60,10 @@ struct Activations {
         log_sum_exp(in.batch(), heads, in.q_len()),
         appended_weight(in.batch(), heads, in.q_len()) {}
 
-  Activation q, k, v;
-  Activation attended;
-  Activation log_sum_exp;      // [batch, heads, q_len]
-  Activation appended_weight;  // [batch, heads, q_len], of bias_k
+  PooledRows q, k, v;
+  PooledRows attended;
+  PooledRows log_sum_exp;      // [batch, heads, q_len]
+  PooledRows appended_weight;  // [batch, heads, q_len], of bias_k
 };
 
 // A parameter's values, empty if the layer has none of this name.
@@ -108,7 +82,7 @@ AttentionOptions attention_options(const MultiHeadAttentionConfig& config,
 
 // The key of bias_k and bias_v.
 AppendedKey appended_key(const MultiHeadAttentionConfig& config,
-                         const StateDict& parameters, const Activations& acts,
+                         const StateDict& parameters, const Intermediates& acts,
                          const AttentionOptions& attention);
 
 }  // namespace detail
@@ -116,7 +90,7 @@ AppendedKey appended_key(const MultiHeadAttentionConfig& config,
 struct MultiHeadAttentionContext::Saved {
   detail::Inputs inputs;
   MultiHeadAttentionOptions options;
-  detail::Activations acts;
+  detail::Intermediates acts;
 };
 
 }  // namespace regard::nn

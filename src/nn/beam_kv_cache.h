@@ -3,27 +3,38 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "kernels/attention_decode.h"
 #include "regard/core/aligned_buffer.h"
 #include "regard/core/threads.h"
+#include "regard/tensor/tensor_view.h"
 
 namespace regard::nn::detail {
 
-// The keys and values, in each layer, of what hypotheses have said.
+// The KV cache of a beam search: the keys and values, in each layer, of what
+// the hypotheses have said.
 //
 // Beam search drops and doubles hypotheses at every step. Nothing of them is
 // copied for that: a token is kept once, however many go on from it, and a
 // hypothesis is a list of its tokens. Its newest tokens lie anywhere and are
-// brought together where they are read; sixteen at a time become a block as
+// gathered where they are read; sixteen at a time become a block as
 // attention_decode.h reads it, which those who go on from it share. (KVCache,
 // whose sequences are long and seldom copied, keeps one memory for each.)
-class SaidTokens {
+struct BeamAttentionOptions {
+  std::optional<float> scale{};  // 1 / sqrt(dim)
+  float softcap = 0.0f;          // 0: none
+  // [heads, tokens], added to the scores of every hypothesis; null: none.
+  TensorView<const float, 2> bias{};
+  Threads threads{};
+};
+
+class BeamKVCache {
  public:
-  SaidTokens(std::int64_t layers, std::int64_t heads, std::int64_t dim,
-             std::int64_t hypotheses);
+  BeamKVCache(std::int64_t layers, std::int64_t heads, std::int64_t dim,
+              std::int64_t hypotheses);
 
   // Makes room for token number `place` of each hypothesis, which is the one
   // after those kept, or again the last of them: a step that failed half-way
@@ -31,13 +42,13 @@ class SaidTokens {
   void make_room(std::int64_t place, Threads threads);
   // Keeps the newest tokens of one layer: k and v [hypotheses, heads * dim],
   // rows `stride` floats apart.
-  void keep(std::int64_t layer, const float* k, const float* v,
-            std::int64_t stride);
+  void append(std::int64_t layer, const float* k, const float* v,
+              std::int64_t stride);
   // out [hypotheses, heads * dim] = the attention of each hypothesis to what it
   // has said, its newest token included; rows of q are `stride` floats apart.
   // The bits are those of attention_forward.
   void attend(std::int64_t layer, const float* q, std::int64_t stride,
-              float* out, Threads threads) const;
+              float* out, const BeamAttentionOptions& options) const;
   // Hypothesis i goes on from what parents[i] has said.
   void reorder(std::span<const std::int64_t> parents);
 
@@ -64,13 +75,15 @@ class SaidTokens {
   const float* closed_block(const Hypothesis& said, std::int64_t number,
                             std::int64_t layer, std::int64_t head) const;
   void close_blocks(Threads threads);
-  void bring_together(std::int64_t layer, std::int64_t head,
-                      std::span<const std::int64_t> newest, float* rows,
-                      float* block) const;
+  void gather(std::int64_t layer, std::int64_t head,
+              std::span<const std::int64_t> newest, float* rows,
+              float* block) const;
   void attend_one(std::int64_t layer, const Hypothesis& hypothesis,
-                  const float* q, float* out) const;
+                  const float* q, float* out,
+                  const BeamAttentionOptions& options) const;
   void attend_one_plainly(std::int64_t layer, const Hypothesis& hypothesis,
-                          const float* q, float* out) const;
+                          const float* q, float* out,
+                          const BeamAttentionOptions& options) const;
 
   std::int64_t layers_, heads_, dim_;
   kernels::KVLayout layout_;

@@ -1,12 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "nn/activations.h"
+#include "nn/intermediates.h"
 
-#include <algorithm>
-#include <array>
 #include <cmath>
-#include <utility>
-
-#include "core/kept_memory.h"
 
 namespace regard::nn::detail {
 namespace {
@@ -17,83 +12,7 @@ TensorView<const float, 2> per_kv_head(std::span<const float> values,
           {kv_heads, static_cast<std::int64_t>(values.size()) / kv_heads}};
 }
 
-// What the activations of this thread have left.
-class Shelf {
- public:
-  Shelf() {
-    regard::detail::release_with_scratch([]() noexcept {
-      if (Shelf* const shelf = of_this_thread()) shelf->clear();
-    });
-  }
-  ~Shelf() { open_ = false; }
-  Shelf(const Shelf&) = delete;
-  Shelf& operator=(const Shelf&) = delete;
-
-  // Null once the thread ends: who is destroyed even later keeps to himself.
-  static Shelf* of_this_thread() {
-    thread_local Shelf shelf;
-    return open_ ? &shelf : nullptr;
-  }
-
-  // The smallest that fits, if it is not too large; else an empty one.
-  AlignedBuffer take(std::size_t bytes) {
-    AlignedBuffer* best = nullptr;
-    for (AlignedBuffer& b : buffers_) {
-      const bool fits = b.size() >= bytes && b.size() <= 2 * bytes;
-      if (fits && (best == nullptr || b.size() < best->size())) best = &b;
-    }
-    if (best == nullptr) return {};
-    bytes_ -= best->size();
-    return std::move(*best);
-  }
-
-  void give(AlignedBuffer buffer) {
-    const auto is_free = [](const AlignedBuffer& b) { return b.size() == 0; };
-    auto place = std::find_if(buffers_.begin(), buffers_.end(), is_free);
-    if (place == buffers_.end() ||
-        bytes_ + buffer.size() > ReusedBuffer::kMostKept) {
-      clear();  // these sizes are no longer asked for
-      place = buffers_.begin();
-      if (buffer.size() > ReusedBuffer::kMostKept) return;
-    }
-    bytes_ += buffer.size();
-    *place = std::move(buffer);
-  }
-
-  void clear() {
-    for (AlignedBuffer& b : buffers_) b = {};
-    bytes_ = 0;
-  }
-  std::size_t bytes() const { return bytes_; }
-
- private:
-  static thread_local bool open_;
-  std::array<AlignedBuffer, 16> buffers_;
-  std::size_t bytes_ = 0;
-};
-
-thread_local bool Shelf::open_ = true;
-
 }  // namespace
-
-ReusedBuffer::ReusedBuffer(std::size_t bytes) {
-  if (Shelf* const shelf = Shelf::of_this_thread()) {
-    buffer_ = shelf->take(bytes);
-  }
-  if (buffer_.size() == 0) buffer_ = AlignedBuffer(bytes);
-}
-
-ReusedBuffer::~ReusedBuffer() {
-  if (buffer_.size() == 0) return;
-  if (Shelf* const shelf = Shelf::of_this_thread()) {
-    shelf->give(std::move(buffer_));
-  }
-}
-
-std::size_t ReusedBuffer::kept() {
-  const Shelf* const shelf = Shelf::of_this_thread();
-  return shelf == nullptr ? 0 : shelf->bytes();
-}
 
 std::span<const float> values_of(const StateDict& parameters,
                                  const char* name) {
@@ -134,7 +53,7 @@ AttentionOptions attention_options(const MultiHeadAttentionConfig& c,
 }
 
 AppendedKey appended_key(const MultiHeadAttentionConfig& c,
-                         const StateDict& parameters, const Activations& acts,
+                         const StateDict& parameters, const Intermediates& acts,
                          const AttentionOptions& attention) {
   const float usual_scale =
       c.score == Score::kCosine

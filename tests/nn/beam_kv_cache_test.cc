@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "nn/said_tokens.h"
+#include "nn/beam_kv_cache.h"
 
 #include <gtest/gtest.h>
 
@@ -30,9 +30,11 @@ struct Sentence {
 
 class Hypotheses {
  public:
-  Hypotheses(std::int64_t heads, std::int64_t dim, std::int64_t count)
+  Hypotheses(std::int64_t heads, std::int64_t dim, std::int64_t count,
+             bool biased = false)
       : heads_(heads),
         dim_(dim),
+        biased_(biased),
         said_(kLayers, heads, dim, count),
         sentences_(static_cast<std::size_t>(count)) {}
 
@@ -41,9 +43,17 @@ class Hypotheses {
     said_.make_room(length_++, threads);
     for (std::int64_t layer = 0; layer < kLayers; ++layer) {
       const std::vector<float> qkv = some_floats(count() * 3 * width, random);
-      said_.keep(layer, qkv.data() + width, qkv.data() + 2 * width, 3 * width);
+      said_.append(layer, qkv.data() + width, qkv.data() + 2 * width,
+                   3 * width);
       std::vector<float> out(static_cast<std::size_t>(count() * width));
-      said_.attend(layer, qkv.data(), 3 * width, out.data(), threads);
+      bias_ = some_floats(heads_ * length_, random);
+      const TensorView<const float, 2> bias(bias_.data(), {heads_, length_});
+      said_.attend(layer, qkv.data(), 3 * width, out.data(),
+                   biased_ ? BeamAttentionOptions{.scale = 0.7f,
+                                                  .softcap = 3.0f,
+                                                  .bias = bias,
+                                                  .threads = threads}
+                           : BeamAttentionOptions{.threads = threads});
       for (std::int64_t h = 0; h < count(); ++h) {
         const float* const q = qkv.data() + h * 3 * width;
         check(layer, h, q, out.data() + h * width);
@@ -82,15 +92,23 @@ class Hypotheses {
                                         {rows * width, dim_, width, 1});
     };
     std::vector<float> truth(static_cast<std::size_t>(width));
-    attention_forward(view(q, 1), view(k.data(), length_),
-                      view(v.data(), length_),
-                      TensorView<float, 4>(truth.data(), {1, heads_, 1, dim_}));
+    AttentionOptions options;
+    if (biased_) {
+      options.scale = 0.7f;
+      options.softcap = 3.0f;
+      options.bias = {bias_.data(), {1, heads_, 1, length_}};
+    }
+    attention_forward(
+        view(q, 1), view(k.data(), length_), view(v.data(), length_),
+        TensorView<float, 4>(truth.data(), {1, heads_, 1, dim_}), options);
     ASSERT_EQ(std::memcmp(truth.data(), got, truth.size() * sizeof(float)), 0)
         << "token " << length_ << " of hypothesis " << h << ", layer " << layer;
   }
 
   std::int64_t heads_, dim_, length_ = 0;
-  SaidTokens said_;
+  bool biased_;
+  std::vector<float> bias_;  // [heads, length], of the step
+  BeamKVCache said_;
   std::vector<Sentence> sentences_;
 };
 
@@ -102,7 +120,7 @@ std::vector<std::int64_t> some_parents(std::int64_t count, Random& random) {
   return parents;
 }
 
-TEST(SaidTokens, AreAttendedToWithTheBitsOfAttentionForward) {
+TEST(BeamKVCache, IsAttendedToWithTheBitsOfAttentionForward) {
   test::on_every_simd_target([](const std::string&) {
     for (const std::int64_t dim : {1, 8, 13, 64}) {
       SCOPED_TRACE("dim " + std::to_string(dim));
@@ -117,7 +135,18 @@ TEST(SaidTokens, AreAttendedToWithTheBitsOfAttentionForward) {
   });
 }
 
-TEST(SaidTokens, MayBeMoreThanOneSplitHolds) {
+TEST(BeamKVCache, TakesAScaleASoftcapAndABias) {
+  test::on_every_simd_target([](const std::string&) {
+    Random random(5);
+    Hypotheses hypotheses(3, 13, 2, true);
+    for (int step = 0; step < 40; ++step) {
+      hypotheses.say_a_token(random, {.count = 1 + step % 3});
+      hypotheses.reorder(some_parents(hypotheses.count(), random));
+    }
+  });
+}
+
+TEST(BeamKVCache, MayHoldMoreThanOneSplit) {
   Random random(1);
   Hypotheses hypotheses(1, 8, 1);
   for (int step = 0; step < 1060; ++step) {
@@ -125,11 +154,11 @@ TEST(SaidTokens, MayBeMoreThanOneSplitHolds) {
   }
 }
 
-TEST(SaidTokens, MayBeThoseOfNobody) {
-  SaidTokens said(kLayers, 2, 8, 3);
+TEST(BeamKVCache, MayBeThatOfNobody) {
+  BeamKVCache said(kLayers, 2, 8, 3);
   said.reorder({});
   said.make_room(0, {});
-  said.keep(0, nullptr, nullptr, 48);
+  said.append(0, nullptr, nullptr, 48);
   said.attend(0, nullptr, 48, nullptr, {});
 }
 

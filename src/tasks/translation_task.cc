@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "regard/tasks/translation_lesson.h"
+#include "regard/tasks/translation_task.h"
 
 #include <algorithm>
 
@@ -21,9 +21,9 @@ std::vector<std::int64_t> lengths_of(const TranslationData& data) {
 
 }  // namespace
 
-TranslationLesson::TranslationLesson(Model& model,
-                                     const TranslationData& training,
-                                     const TranslationData& held_out)
+TranslationTask::TranslationTask(nn::Transformer& model,
+                                 const TranslationData& training,
+                                 const TranslationData& held_out)
     : model_(model),
       training_(training),
       held_out_(held_out),
@@ -33,14 +33,14 @@ TranslationLesson::TranslationLesson(Model& model,
       train::make_batches(lengths_of(held_out), {.tokens = kTokens}, 0);
 }
 
-nn::LossSum TranslationLesson::loss_and_gradients(
+nn::LossSum TranslationTask::loss_and_gradients(
     std::span<const std::int64_t> examples, std::uint64_t seed,
     StateDict& gradients) {
   return model_.loss_and_gradients(make_translation_batch(training_, examples),
                                    seed, gradients);
 }
 
-nn::LossSum TranslationLesson::validate() {
+nn::LossSum TranslationTask::validate() {
   nn::LossSum sum;
   for (const std::vector<std::int64_t>& batch : held_out_batches_) {
     sum += model_.loss(make_translation_batch(held_out_, batch));

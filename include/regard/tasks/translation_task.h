@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "regard/nn/trainable.h"
+#include "regard/nn/transformer.h"
 #include "regard/tasks/translation_data.h"
 #include "regard/train/training.h"
 
@@ -13,12 +13,10 @@ namespace regard::tasks {
 
 // A model that learns to translate from pairs. An example is as long as its
 // longer side. Borrows all three.
-class TranslationLesson : public train::Lesson {
+class TranslationTask : public train::TrainingTask {
  public:
-  using Model = nn::Trainable<nn::TranslationBatch>;
-
-  TranslationLesson(Model& model, const TranslationData& training,
-                    const TranslationData& held_out);
+  TranslationTask(nn::Transformer& model, const TranslationData& training,
+                  const TranslationData& held_out);
 
   StateDict& parameters() override { return model_.parameters(); }
   std::span<const std::int64_t> lengths() const override { return lengths_; }
@@ -28,7 +26,7 @@ class TranslationLesson : public train::Lesson {
   nn::LossSum validate() override;
 
  private:
-  Model& model_;
+  nn::Transformer& model_;
   const TranslationData& training_;
   const TranslationData& held_out_;
   std::vector<std::int64_t> lengths_;

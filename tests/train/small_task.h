@@ -13,12 +13,12 @@ namespace regard::testing {
 
 // A linear classifier of points in the plane that learns in microseconds. What
 // it draws from the seed moves the inputs a little, in place of dropout.
-class SmallLesson : public train::Lesson {
+class SmallTask : public train::TrainingTask {
  public:
   static constexpr int kInputs = 4;
   static constexpr int kClasses = 3;
 
-  explicit SmallLesson(int examples = 120, float noise = 0.1f) : noise_(noise) {
+  explicit SmallTask(int examples = 120, float noise = 0.1f) : noise_(noise) {
     Random random(7);
     Tensor weight(Shape{kClasses, kInputs});
     for (float& value : weight.values<float>()) value = 0.1f * random.normal();

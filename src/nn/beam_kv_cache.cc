@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "nn/said_tokens.h"
+#include "nn/beam_kv_cache.h"
 
 #include <algorithm>
 #include <cmath>
@@ -44,41 +44,41 @@ struct Workplace {
 
 }  // namespace
 
-SaidTokens::SaidTokens(std::int64_t layers, std::int64_t heads,
-                       std::int64_t dim, std::int64_t hypotheses)
+BeamKVCache::BeamKVCache(std::int64_t layers, std::int64_t heads,
+                         std::int64_t dim, std::int64_t hypotheses)
     : layers_(layers),
       heads_(heads),
       dim_(dim),
       layout_{kernels::KVStorage::kFloat32, dim, dim},
       said_(static_cast<std::size_t>(hypotheses)) {}
 
-std::int64_t SaidTokens::tokens_in_blocks() const {
+std::int64_t BeamKVCache::tokens_in_blocks() const {
   if (said_.empty()) return 0;
   return kBlockKeys * static_cast<std::int64_t>(said_.front().blocks.size());
 }
 
-std::int64_t SaidTokens::block_floats() const {
+std::int64_t BeamKVCache::block_floats() const {
   return (layout_.k_bytes() + layout_.v_bytes()) /
          static_cast<std::int64_t>(sizeof(float));
 }
 
-float* SaidTokens::token(std::int64_t layer, std::size_t step,
-                         std::int64_t number) const {
+float* BeamKVCache::token(std::int64_t layer, std::size_t step,
+                          std::int64_t number) const {
   const Step& s = steps_[step];
   auto* const memory = const_cast<std::byte*>(s.memory.data());
   return reinterpret_cast<float*>(memory) +
          (layer * s.count + number) * 2 * width();
 }
 
-const float* SaidTokens::closed_block(const Hypothesis& said,
-                                      std::int64_t number, std::int64_t layer,
-                                      std::int64_t head) const {
+const float* BeamKVCache::closed_block(const Hypothesis& said,
+                                       std::int64_t number, std::int64_t layer,
+                                       std::int64_t head) const {
   const AlignedBuffer& memory = *said.blocks[static_cast<std::size_t>(number)];
   return reinterpret_cast<const float*>(memory.data()) +
          (layer * heads_ + head) * block_floats();
 }
 
-void SaidTokens::make_room(std::int64_t place, Threads threads) {
+void BeamKVCache::make_room(std::int64_t place, Threads threads) {
   auto open = static_cast<std::size_t>(place - tokens_in_blocks());
   if (open == kBlockKeys) {
     close_blocks(threads);
@@ -95,7 +95,7 @@ void SaidTokens::make_room(std::int64_t place, Threads threads) {
   }
 }
 
-void SaidTokens::close_blocks(Threads threads) {
+void BeamKVCache::close_blocks(Threads threads) {
   std::vector<std::shared_ptr<const AlignedBuffer>> closed(said_.size());
   parallel_for(threads, hypotheses(), [&](std::int64_t h) {
     const auto number = static_cast<std::size_t>(h);
@@ -108,7 +108,7 @@ void SaidTokens::close_blocks(Threads threads) {
     auto* block = reinterpret_cast<float*>(memory->data());
     for (std::int64_t layer = 0; layer < layers_; ++layer) {
       for (std::int64_t head = 0; head < heads_; ++head) {
-        bring_together(layer, head, newest, rows, block);
+        gather(layer, head, newest, rows, block);
         block += block_floats();
       }
     }
@@ -123,8 +123,8 @@ void SaidTokens::close_blocks(Threads threads) {
   steps_.clear();
 }
 
-void SaidTokens::keep(std::int64_t layer, const float* k, const float* v,
-                      std::int64_t stride) {
+void BeamKVCache::append(std::int64_t layer, const float* k, const float* v,
+                         std::int64_t stride) {
   for (std::int64_t h = 0; h < hypotheses(); ++h) {
     float* const to = token(layer, steps_.size() - 1, h);
     std::copy_n(k + h * stride, width(), to);
@@ -133,9 +133,9 @@ void SaidTokens::keep(std::int64_t layer, const float* k, const float* v,
 }
 
 // The newest tokens of a head as a block.
-void SaidTokens::bring_together(std::int64_t layer, std::int64_t head,
-                                std::span<const std::int64_t> newest,
-                                float* rows, float* block) const {
+void BeamKVCache::gather(std::int64_t layer, std::int64_t head,
+                         std::span<const std::int64_t> newest, float* rows,
+                         float* block) const {
   float* key = rows;
   float* value =
       block + layout_.k_bytes() / static_cast<std::int64_t>(sizeof(float));
@@ -151,8 +151,10 @@ void SaidTokens::bring_together(std::int64_t layer, std::int64_t head,
   kernels::pack_columns_transposed(rows, dim_, dim_, kBlockKeys, block);
 }
 
-void SaidTokens::attend(std::int64_t layer, const float* q, std::int64_t stride,
-                        float* out, Threads threads) const {
+void BeamKVCache::attend(std::int64_t layer, const float* q,
+                         std::int64_t stride, float* out,
+                         const BeamAttentionOptions& options) const {
+  Threads threads = options.threads;
   const std::int64_t tokens =
       tokens_in_blocks() + static_cast<std::int64_t>(steps_.size());
   if (hypotheses() * tokens * width() < kWorthAThread) threads.count = 1;
@@ -161,20 +163,23 @@ void SaidTokens::attend(std::int64_t layer, const float* q, std::int64_t stride,
     const Hypothesis& said = said_[static_cast<std::size_t>(h)];
     const float* const row = q + h * stride;
     float* const to = out + h * width();
-    plainly ? attend_one_plainly(layer, said, row, to)
-            : attend_one(layer, said, row, to);
+    plainly ? attend_one_plainly(layer, said, row, to, options)
+            : attend_one(layer, said, row, to, options);
   });
 }
 
-void SaidTokens::attend_one(std::int64_t layer, const Hypothesis& said,
-                            const float* q, float* out) const {
+void BeamKVCache::attend_one(std::int64_t layer, const Hypothesis& said,
+                             const float* q, float* out,
+                             const BeamAttentionOptions& options) const {
   const auto closed = static_cast<std::int64_t>(said.blocks.size());
   const std::int64_t splits = closed / kSplitBlocks + 1;
   const std::size_t state = kernels::decode_state_floats(layout_, 1);
   const Workplace place(layout_, block_floats(), splits);
   kernels::DecodeRow row{};
   row.end = tokens_in_blocks() + static_cast<std::int64_t>(steps_.size());
-  row.scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(dim_)));
+  row.position = row.end - 1;
+  row.scale = options.scale.value_or(
+      static_cast<float>(1.0 / std::sqrt(static_cast<double>(dim_))));
   DecodeBlock blocks[kSplitBlocks];
   kernels::DecodeSplit split{};
   split.layout = layout_;
@@ -182,10 +187,14 @@ void SaidTokens::attend_one(std::int64_t layer, const Hypothesis& said,
   split.row_count = 1;
   split.blocks = blocks;
   split.scratch = place.scratch;
+  split.softcap = options.softcap;
+  split.has_bias = !options.bias.is_null();
+  split.bias_key_stride = 1;
   for (std::int64_t head = 0; head < heads_; ++head) {
     row.q = q + head * dim_;
     row.out = out + head * dim_;
-    bring_together(layer, head, said.newest, place.rows, place.block);
+    if (split.has_bias) row.bias = options.bias.at(head);
+    gather(layer, head, said.newest, place.rows, place.block);
     for (std::int64_t i = 0; i < splits; ++i) {
       split.block_count = 0;
       for (std::int64_t b = i * kSplitBlocks;
@@ -203,8 +212,9 @@ void SaidTokens::attend_one(std::int64_t layer, const Hypothesis& said,
   }
 }
 
-void SaidTokens::attend_one_plainly(std::int64_t layer, const Hypothesis& said,
-                                    const float* q, float* out) const {
+void BeamKVCache::attend_one_plainly(std::int64_t layer, const Hypothesis& said,
+                                     const float* q, float* out,
+                                     const BeamAttentionOptions& given) const {
   const std::int64_t in_blocks = tokens_in_blocks();
   const std::int64_t tokens =
       in_blocks + static_cast<std::int64_t>(steps_.size());
@@ -231,13 +241,20 @@ void SaidTokens::attend_one_plainly(std::int64_t layer, const Hypothesis& said,
   };
   const float* const keys = kv.data();
   AttentionOptions options;
+  options.scale = given.scale;
+  options.softcap = given.softcap;
+  if (!given.bias.is_null()) {
+    options.bias = {given.bias.data(),
+                    {1, heads_, 1, tokens},
+                    {0, given.bias.stride(0), tokens, 1}};
+  }
   options.threads.count = 1;
   attention_forward(view(q, 1, width()), view(keys, tokens, 2 * width()),
                     view(keys + width(), tokens, 2 * width()),
                     view(out, 1, width()), options);
 }
 
-void SaidTokens::reorder(std::span<const std::int64_t> parents) {
+void BeamKVCache::reorder(std::span<const std::int64_t> parents) {
   std::vector<Hypothesis> said;
   said.reserve(parents.size());
   for (const std::int64_t parent : parents) {

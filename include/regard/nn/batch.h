@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <vector>
-
-#include "regard/tensor/tensor.h"
 
 namespace regard::nn {
 
@@ -21,27 +21,6 @@ struct LossSum {
   }
 };
 
-// What a training loop needs of a model, and all that it knows of it.
-template <typename Batch>
-class Trainable {
- public:
-  virtual ~Trainable() = default;
-
-  // The values to learn, by name, in one fixed order. An optimiser writes to
-  // them between calls; names and shapes stay.
-  virtual StateDict& parameters() = 0;
-
-  // The loss of a training batch, with dropout drawn from `seed`. Adds the
-  // gradients of the sum of the losses to `gradients`, which holds a tensor
-  // for each parameter, or is empty and then filled. The bits depend on the
-  // parameters, the batch and the seed, not on the number of threads.
-  virtual LossSum loss_and_gradients(const Batch& batch, std::uint64_t seed,
-                                     StateDict& gradients) = 0;
-
-  // The loss alone, without dropout: validation.
-  virtual LossSum loss(const Batch& batch) = 0;
-};
-
 // Sentences laid one after the other, without padding: sentence s owns the
 // tokens [offsets[s], offsets[s + 1]).
 struct PackedTokens {
@@ -52,6 +31,13 @@ struct PackedTokens {
     return static_cast<std::int64_t>(offsets.size()) - 1;
   }
   std::int64_t size() const { return static_cast<std::int64_t>(tokens.size()); }
+  std::int64_t longest() const {
+    std::int64_t most = 0;
+    for (std::size_t s = 1; s < offsets.size(); ++s) {
+      most = std::max(most, offsets[s] - offsets[s - 1]);
+    }
+    return most;
+  }
 };
 
 // Pairs of sentences. The decoder reads target (it starts with the token that

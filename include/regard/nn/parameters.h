@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include "regard/tensor/tensor.h"
+
+namespace regard::nn {
+
+// What a parameter is before anything is learnt.
+struct ParameterSpec {
+  enum class Start {
+    kConstant,       // value
+    kUniform,        // in +-value
+    kXavierUniform,  // in +-sqrt(6 / (rows + columns))
+    kNormal,         // with the deviation value
+  };
+  Shape shape;
+  Start start = Start::kConstant;
+  float value = 0.0f;
+};
+using ParameterSpecs = std::map<std::string, ParameterSpec>;
+
+// Random values by the specs, from one seed, in the order of the names.
+StateDict initial_parameters(const ParameterSpecs& specs, std::uint64_t seed);
+
+// Throws InvalidArgument, in the name of `where`, if a parameter is missing,
+// has another shape or type than float32, or is not one of those.
+void check_parameters(const ParameterSpecs& specs, const StateDict& parameters,
+                      const char* where);
+
+}  // namespace regard::nn

@@ -16,6 +16,7 @@ function traceOf(id: string): Trace {
   return {
     id,
     model: { name: '', note: '' },
+    start: {},
     source: id,
     target: '',
     steps: 0,
@@ -29,8 +30,9 @@ function traceOf(id: string): Trace {
         heads: 1,
         causal: false,
         thumbnails: { rows: 1, columns: 1, data: new Uint8Array(1) },
-        statistics: [[{ entropy: 0, distance: null, first: null, previous: null, same: null }]],
+        statistics: [[{ telling: 0, entropy: 0, distance: null, first: null, previous: null, same: null }]],
         rollout: false,
+        vectors: null,
       },
     ],
   };
@@ -48,6 +50,12 @@ class SlowSource implements Source {
   }
   block(trace: Trace): Promise<Block> {
     return new Promise((come, fail) => this.asked.push({ id: trace.id, come, fail }));
+  }
+  async link(): Promise<number[]> {
+    return [];
+  }
+  async vectors(): Promise<never> {
+    throw new Error('there are none');
   }
 }
 

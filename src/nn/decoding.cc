@@ -52,15 +52,38 @@ struct TransformerDecoder::Watch {
     seen.encoder = Tensor({c.encoder_layers, c.heads, source, source});
     seen.decoder = Tensor({c.decoder_layers, c.heads, target, target});
     seen.cross = Tensor({c.decoder_layers, c.heads, target, source});
+    const auto vectors = [&c](std::int64_t layers, std::int64_t q,
+                              std::int64_t k) {
+      const std::int64_t dim = c.model_dim / c.heads;
+      return HeadVectors{Tensor({layers, c.heads, q, dim}),
+                         Tensor({layers, c.heads, k, dim})};
+    };
+    seen.encoder_vectors = vectors(c.encoder_layers, source, source);
+    seen.decoder_vectors = vectors(c.decoder_layers, target, target);
+    seen.cross_vectors = vectors(c.decoder_layers, target, source);
     for (std::int64_t i = 0; i < c.decoder_layers; ++i) {
       said_keys.emplace_back(Shape{target, c.model_dim});
     }
   }
 
+  // Rows [first, first + from's rows) of one layer.
+  static void keep(Tensor& all, std::int64_t layer, std::int64_t first,
+                   TensorView<const float, 4> from) {
+    const auto to = all.view<float, 4>();
+    for (std::int64_t head = 0; head < from.extent(1); ++head) {
+      for (std::int64_t row = 0; row < from.extent(2); ++row) {
+        std::copy_n(from.at(0, head, row), from.extent(3),
+                    to.at(layer, head, first + row));
+      }
+    }
+  }
+
   // The weights of rows [first, first + q's rows) of one layer.
-  static void note(Tensor& all, std::int64_t layer, std::int64_t first,
-                   TensorView<const float, 4> q, TensorView<const float, 4> k,
-                   Threads threads) {
+  static void note(Tensor& all, HeadVectors& vectors, std::int64_t layer,
+                   std::int64_t first, TensorView<const float, 4> q,
+                   TensorView<const float, 4> k, Threads threads) {
+    keep(vectors.q, layer, first, q);
+    keep(vectors.k, layer, 0, k);
     const auto to = all.view<float, 4>();
     AttentionOptions options;
     options.threads = threads;
@@ -170,8 +193,8 @@ void DecoderState::Memory::encoder_layer(
                     heads_in(read + 2 * d, rows, 3 * d, c),
                     heads_in(attended, rows, d, c), options);
   if (watch != nullptr) {
-    watch->note(watch->seen.encoder, &layer - w->encoder.data(), 0,
-                heads_in(read, rows, 3 * d, c),
+    watch->note(watch->seen.encoder, watch->seen.encoder_vectors,
+                &layer - w->encoder.data(), 0, heads_in(read, rows, 3 * d, c),
                 heads_in(read + d, rows, 3 * d, c), threads);
   }
   layer.out(attended, rows, branch, threads);
@@ -237,7 +260,8 @@ void DecoderState::Memory::attend_to_said(std::size_t index,
   if (watch != nullptr) {
     float* const keys = watch->said_keys[index].values<float>().data();
     std::copy_n(qkv + d, d, keys + length * d);
-    watch->note(watch->seen.decoder, number, length, heads_in(qkv, 1, 3 * d, c),
+    watch->note(watch->seen.decoder, watch->seen.decoder_vectors, number,
+                length, heads_in(qkv, 1, 3 * d, c),
                 heads_in(keys, length + 1, d, c), threads);
   }
 }
@@ -272,7 +296,8 @@ void DecoderState::Memory::decoder_layer(std::size_t index,
                     heads_in(keys + d, tokens, 2 * d, c),
                     heads_in(attended, rows, d, c), options);
   if (watch != nullptr) {
-    watch->note(watch->seen.cross, static_cast<std::int64_t>(index), length,
+    watch->note(watch->seen.cross, watch->seen.cross_vectors,
+                static_cast<std::int64_t>(index), length,
                 heads_in(static_cast<const float*>(q), rows, d, c),
                 heads_in(keys, tokens, 2 * d, c), threads);
   }

@@ -123,7 +123,8 @@ export class App {
       this.labels = new Map();
     }
     for (const listener of this.listeners) listener(changed);
-    if (!changed.has('focus') || changed.size > 1) this.writeAddress();
+    // What only follows the pointer is not worth an address.
+    if (!changed.has('focus') || changed.size > 1 || this.state.pinned) this.writeAddress();
     this.followLink();
   }
 

@@ -44,7 +44,7 @@ const en = {
   words: 'Words',
   wordsHint:
     'Pieces are merged into words: summed over the pieces of a key, averaged over the pieces of a query, so that a row still adds up to 1.',
-  pair: 'Sentence pair',
+  pair: 'Of a pair, who asks and who is read',
   pairHint: 'Who asks → who is read, sentence A or B. Weights stay as they are: a row shows what falls on this sentence.',
   pairAll: 'A, B',
   qkQueries: 'The query of',
@@ -213,7 +213,7 @@ const zh: Record<Key, string> = {
   rolloutHint: '把各层注意力依次相乘：估计每个输入词元有多少传到了每个位置。只是粗略的示意，不是证明。',
   words: '按词合并',
   wordsHint: '把子词合并成词：对键的各子词求和，对查询的各子词取平均，因此每一行之和仍为 1。',
-  pair: '句对',
+  pair: '句对：谁看谁',
   pairHint: '谁看 → 看谁，句子 A 或 B。权重不变：每一行只显示落在这个句子上的部分。',
   pairAll: 'A, B',
   qkQueries: '谁的查询',

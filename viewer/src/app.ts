@@ -360,7 +360,8 @@ export class App {
   private fit(trace: Trace, place: Place): Partial<State> {
     const wanted = place.chosen ? place : { ...place, ...openingPlace(trace) };
     // The table then says why it opens there.
-    const order = place.chosen || !hasColumn(trace.sections[wanted.section], 'telling') ? {} : { order: QUESTIONS.telling };
+    const order =
+      place.chosen || !hasColumn(trace.sections[wanted.section], 'telling') ? {} : { order: QUESTIONS.telling };
     const { section, layer, head, heads, view, step, words, pair } = fitPlace(wanted, trace.sections, trace.steps);
     const both = isPair(trace, trace.sections[section]) ? pair : '';
     return { section, layer, head, heads, view, step, words, pair: both, chosen: true, ...order };

@@ -45,7 +45,8 @@ const en = {
   wordsHint:
     'Pieces are merged into words: summed over the pieces of a key, averaged over the pieces of a query, so that a row still adds up to 1.',
   pair: 'Of a pair, who asks and who is read',
-  pairHint: 'Who asks → who is read, sentence A or B. Weights stay as they are: a row shows what falls on this sentence.',
+  pairHint:
+    'Who asks → who is read, sentence A or B. Weights stay as they are: a row shows what falls on this sentence.',
   pairAll: 'A, B',
   qkQueries: 'The query of',
   qkQuery: 'query q',
@@ -122,7 +123,8 @@ const en = {
   reads: '{query} reads {key}: {weight}',
   strongest: '{query} reads most from',
   strongestKey: '{key} is read most by',
-  strongestPairs: 'The strongest links. Point at a cell or a token to see its own; click two words to rank the heads by their link.',
+  strongestPairs:
+    'The strongest links. Point at a cell or a token to see its own; click two words to rank the heads by their link.',
   pickToken: 'Point at a cell or a token.',
   pickThumbnail: 'Each square is one head: rows ask, columns answer. Choose one.',
   gridLabel: '{section}: {layers} layers of {heads} heads',
@@ -220,7 +222,8 @@ const zh: Record<Key, string> = {
   qkQuery: '查询 q',
   qkKey: '键 k',
   qkProduct: '乘积 qᵢ · kᵢ',
-  qkRemark: '每一列是一个维度：蓝色为正，橙色为负。各维乘积除以 {scale} 后相加就是得分，再对所有键做 softmax 得到权重。',
+  qkRemark:
+    '每一列是一个维度：蓝色为正，橙色为负。各维乘积除以 {scale} 后相加就是得分，再对所有键做 softmax 得到权重。',
   qkLabel: '{place} 的查询和键：{query} 对 {columns} 个键。按住 Shift 和方向键可选择。',
   score: '得分',
   dimension: '第 {i} 维',

@@ -131,7 +131,7 @@ function paintSide(
     const quiet = (side === 'query' && i >= picture.shown) || (focus && !chosen && focus.side === side);
     const opacity = quiet
       ? 0.35
-      : focus && focus.side !== side
+      : !chosen && focus && focus.side !== side
         ? 0.35 + 0.65 * Math.min(1, Math.sqrt(strength) * 1.3)
         : 1;
     pen.text(side === 'query' ? x - 2 : x + 2, y, shorten(tokens[i], longest), {

@@ -12,7 +12,8 @@ export function products(vectors: Vectors, q: number, k: number): Float32Array {
   return Float32Array.from({ length: dim }, (_, i) => queries[q * dim + i] * keys[k * dim + i] * scale);
 }
 
-export const sum = (values: ArrayLike<number>): number => Array.prototype.reduce.call(values, (a, b) => a + b, 0) as number;
+export const sum = (values: ArrayLike<number>): number =>
+  Array.prototype.reduce.call(values, (a, b) => a + b, 0) as number;
 
 // The dimensions that say most, largest first.
 export function strongestDimensions(values: ArrayLike<number>, most: number): number[] {
@@ -76,7 +77,13 @@ const largestOf = (values: Float32Array): number => values.reduce((most, v) => M
 function paintStrip(pen: Pen, x: number, y: number, width: number, values: Float32Array, most: number, dark: boolean) {
   const cell = width / values.length;
   values.forEach((value, i) =>
-    pen.rect(x + i * cell, y, Math.max(cell - (cell > 3 ? 0.5 : 0), 0.5), ROW - 6, css(signedColor(value / most, dark))),
+    pen.rect(
+      x + i * cell,
+      y,
+      Math.max(cell - (cell > 3 ? 0.5 : 0), 0.5),
+      ROW - 6,
+      css(signedColor(value / most, dark)),
+    ),
   );
 }
 
@@ -89,7 +96,12 @@ export function paintQk(pen: Pen, picture: QkPicture, layout: QkLayout, theme: T
   const query = queries.subarray(picture.query * dim, (picture.query + 1) * dim);
   // 1. The query, above its keys.
   pen.text(label, 10, names.query, head);
-  pen.text(label - 8, 31, shorten(tokens.queries[picture.q], longest), { fill: theme.accent, size: 13, align: 'right', bold: true });
+  pen.text(label - 8, 31, shorten(tokens.queries[picture.q], longest), {
+    fill: theme.accent,
+    size: 13,
+    align: 'right',
+    bold: true,
+  });
   const [mostQ, mostK] = [largestOf(queries), largestOf(keys)];
   paintStrip(pen, label, 22, strip, query, mostQ, theme.dark);
   // 2. Each key, its products with the query, what they add up to, and the weight.

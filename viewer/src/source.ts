@@ -2,7 +2,16 @@
 // Where traces come from: the server that sent the page, or the page itself.
 import { codeBetween } from './lens';
 import type { Group } from './tokens';
-import { decodeBase64, decodeBlock, decodeVectors, keysOf, parseModel, parseTrace, queriesOf, TraceError } from './trace';
+import {
+  decodeBase64,
+  decodeBlock,
+  decodeVectors,
+  keysOf,
+  parseModel,
+  parseTrace,
+  queriesOf,
+  TraceError,
+} from './trace';
 import type { Block, Layer, Model, Trace, Vectors } from './trace';
 
 export interface Info {

@@ -73,7 +73,13 @@ export function wordsOf(tokens: readonly string[]): Group[] {
 // How groups are written: a token alone as showTokens has it, several as one word.
 export function showGroups(tokens: readonly string[], groups: readonly Group[]): string[] {
   const shown = showTokens(tokens);
-  const bare = (token: string) => visible(token.replace(SPACE, '').replace(/^##(?=.)/, '').replace(/(.)@@$/, '$1'));
+  const bare = (token: string) =>
+    visible(
+      token
+        .replace(SPACE, '')
+        .replace(/^##(?=.)/, '')
+        .replace(/(.)@@$/, '$1'),
+    );
   return groups.map(({ from, to }) => (to - from === 1 ? shown[from] : tokens.slice(from, to).map(bare).join('')));
 }
 

@@ -4,7 +4,17 @@ import type { App, Changed } from '../app';
 import { choose, h } from '../dom';
 import type { Key } from '../i18n';
 import { percent } from '../heat';
-import { COLUMNS, hasColumn, QUESTIONS, questionsFor, rank, valueOf, type Column, type Order, type Question } from '../statistics';
+import {
+  COLUMNS,
+  hasColumn,
+  QUESTIONS,
+  questionsFor,
+  rank,
+  valueOf,
+  type Column,
+  type Order,
+  type Question,
+} from '../statistics';
 import { shorten } from '../tokens';
 import { weightOf } from '../trace';
 

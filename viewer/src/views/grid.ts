@@ -33,7 +33,11 @@ export class GridView implements View {
     if (changed.has('trace') || changed.has('language') || changed.has('view')) this.build();
     else if (changed.has('palette') || changed.has('curve') || changed.has('theme') || changed.has('step'))
       this.paintAll();
-    if (['trace', 'language', 'view', 'section', 'layer', 'head', 'order', 'link'].some((key) => changed.has(key as never)))
+    if (
+      ['trace', 'language', 'view', 'section', 'layer', 'head', 'order', 'link'].some((key) =>
+        changed.has(key as never),
+      )
+    )
       this.mark();
   }
 

@@ -136,13 +136,7 @@ export class LinesView implements View {
     const { app } = this;
     const { rows, columns } = app.matrix;
     const size = Math.max(rows, columns) <= 24 ? 15 : 13;
-    return layoutLines(
-      rows,
-      columns,
-      width,
-      widest(app.queries, size, SANS),
-      widest(app.keys, size, SANS),
-    );
+    return layoutLines(rows, columns, width, widest(app.queries, size, SANS), widest(app.keys, size, SANS));
   }
 
   private lastSize = '';

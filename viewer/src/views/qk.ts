@@ -33,9 +33,9 @@ export class QkView implements View {
       this.label.textContent = app.t('qkQueries');
       this.remark.textContent = app.t('qkRemark', { scale: `√${app.section.vectors.dim}` });
       this.queries.replaceChildren(
-        ...app.queries.slice(0, app.rowsShown).map((token, q) =>
-          h('button', { type: 'button', click: () => this.choose(q) }, token),
-        ),
+        ...app.queries
+          .slice(0, app.rowsShown)
+          .map((token, q) => h('button', { type: 'button', click: () => this.choose(q) }, token)),
       );
     }
     this.draw();

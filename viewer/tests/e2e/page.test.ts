@@ -343,8 +343,7 @@ describe.skipIf(!findChromium())('the page', () => {
     const parts = await page.locator('.strongest .weight').allTextContents();
     expect(parts.length).toBe(6);
     if (!REAL) {
-      const product = (i: number) =>
-        (vectorAt(2, 1, 0, 0, 1, i) * vectorAt(2, 1, 0, 1, 0, i)) / Math.sqrt(DIM);
+      const product = (i: number) => (vectorAt(2, 1, 0, 0, 1, i) * vectorAt(2, 1, 0, 1, 0, i)) / Math.sqrt(DIM);
       const all = Array.from({ length: DIM }, (_, i) => product(i));
       expect(score).toBeCloseTo(
         all.reduce((a, b) => a + b, 0),

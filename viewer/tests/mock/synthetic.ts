@@ -347,14 +347,16 @@ export function exported(page: string, trace: Synthetic): string {
     Buffer.from(codes.buffer, codes.byteOffset, codes.byteLength).toString('base64');
   const plain = (id: string, codes: Uint16Array) =>
     parts.push(`<script type="text/plain" id="regard-${id}">${base64(codes)}</script>`);
-  (trace.header.sections as { layers: number; heads: number; rollout: boolean; vectors?: unknown }[]).forEach((section, s) => {
-    for (let layer = 0; layer < section.layers; ++layer) {
-      for (let head = 0; head < section.heads; ++head) {
-        plain(`block-${s}-${layer}-${head}`, trace.block(s, layer, head));
-        if (section.vectors) plain(`vectors-${s}-${layer}-${head}`, trace.vectors(s, layer, head));
+  (trace.header.sections as { layers: number; heads: number; rollout: boolean; vectors?: unknown }[]).forEach(
+    (section, s) => {
+      for (let layer = 0; layer < section.layers; ++layer) {
+        for (let head = 0; head < section.heads; ++head) {
+          plain(`block-${s}-${layer}-${head}`, trace.block(s, layer, head));
+          if (section.vectors) plain(`vectors-${s}-${layer}-${head}`, trace.vectors(s, layer, head));
+        }
       }
-    }
-    if (section.rollout) plain(`block-${s}-rollout`, trace.block(s, 'rollout', 0));
-  });
+      if (section.rollout) plain(`block-${s}-rollout`, trace.block(s, 'rollout', 0));
+    },
+  );
   return page.replace('<!--regard-trace-->', () => parts.join('\n'));
 }

@@ -1,6 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 import { describe, expect, it } from 'vitest';
-import { colorTable, headColor, luminance, paletteColor, PALETTES, position, signedColor, weightAt } from '../../src/color';
+import {
+  colorTable,
+  headColor,
+  luminance,
+  paletteColor,
+  PALETTES,
+  position,
+  signedColor,
+  weightAt,
+} from '../../src/color';
 import { directionFor } from '../../src/direction';
 import { fill, languageOf, STRINGS } from '../../src/i18n';
 import { cellAt, layoutHeat, layoutLines, zoomAt } from '../../src/layout';

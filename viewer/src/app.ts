@@ -258,7 +258,11 @@ export class App {
     const name = layer === 'rollout' ? `${section}/rollout` : `${section}/${layer}/${head}`;
     const whole = this.cache.get(name);
     if (!whole) {
-      this.fetch(name, async () => this.cache.put(name, await this.source.block(trace, section, layer, head)));
+      this.fetch(
+        name,
+        () => this.source.block(trace, section, layer, head),
+        (block) => this.cache.put(name, block),
+      );
       return null;
     }
     const { rows, columns, name: lens } = this.lens;
@@ -279,25 +283,30 @@ export class App {
     const name = `vectors/${section}/${layer}/${head}`;
     const held = this.vectorsHeld.get(name);
     if (!held)
-      this.fetch(name, async () => {
-        const came = await this.source.vectors(trace, section, layer, head);
-        if (this.vectorsHeld.size >= MOST_VECTORS) this.vectorsHeld.clear();
-        this.vectorsHeld.set(name, came);
-      });
+      this.fetch(
+        name,
+        () => this.source.vectors(trace, section, layer, head),
+        (came) => {
+          if (this.vectorsHeld.size >= MOST_VECTORS) this.vectorsHeld.clear();
+          this.vectorsHeld.set(name, came);
+        },
+      );
     return held ?? null;
   }
 
-  private fetch(name: string, load: () => Promise<void>): void {
-    if (!this.coming.has(name) && !this.failed.has(name)) void this.load(name, load);
+  private fetch<T>(name: string, load: () => Promise<T>, keep: (came: T) => void): void {
+    if (!this.coming.has(name) && !this.failed.has(name)) void this.load(name, load, keep);
   }
 
-  private async load(name: string, load: () => Promise<void>): Promise<void> {
+  private async load<T>(name: string, load: () => Promise<T>, keep: (came: T) => void): Promise<void> {
     const { coming, failed } = this;
     const { trace } = this.state;
     coming.add(name);
     try {
-      await load();
-      if (this.state.trace === trace) this.set({ blocks: this.state.blocks + 1 });
+      const came = await load();
+      if (this.state.trace !== trace) return;
+      keep(came);
+      this.set({ blocks: this.state.blocks + 1 });
     } catch (error) {
       failed.add(name);
       if (this.state.trace === trace) this.set({ error: asSourceError(error) });

@@ -72,6 +72,18 @@ it('asks for the weights of a new sentence while those of the last are still on 
   await vi.waitFor(() => expect(app.block(0, 0)?.codes[0]).toBe(7));
 });
 
+it('takes no weights of the last sentence for those of a new one', async () => {
+  const source = new SlowSource();
+  const app = new App(source);
+  await app.start();
+  await app.ask('first', '');
+  app.block(0, 0);
+  await app.ask('second', '');
+  source.asked[0].come({ rows: 1, columns: 1, codes: new Uint16Array([7]) });
+  await new Promise((done) => setTimeout(done));
+  expect(app.block(0, 0)).toBeNull();
+});
+
 it('does not blame a new sentence for weights of the last that did not come', async () => {
   const source = new SlowSource();
   const app = new App(source);

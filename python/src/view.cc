@@ -57,15 +57,12 @@ std::optional<std::int64_t> section_index(
 
 // `given` is [(name, [layer, ...]), ...]; `texts` are the model's name, a note
 // on it, the source and the target.
-std::string view_page(const nb::list& given,
-                      std::vector<std::string> source_tokens,
-                      std::optional<std::vector<std::string>> target_tokens,
-                      bool only_cross, const std::vector<std::string>& texts,
-                      std::vector<std::int64_t> layers,
-                      std::vector<std::int64_t> heads,
-                      const std::optional<std::string>& section,
-                      std::optional<std::int64_t> layer,
-                      std::optional<std::int64_t> head) {
+std::string view_page(
+    const nb::list& given, std::vector<std::string> source_tokens,
+    std::optional<std::vector<std::string>> target_tokens, bool only_cross,
+    const std::vector<std::string>& texts, std::vector<std::int64_t> layers,
+    std::vector<std::int64_t> heads, const std::optional<std::string>& section,
+    std::optional<std::int64_t> layer, std::optional<std::int64_t> head) {
   std::vector<std::string> names;
   std::vector<std::vector<Array>> arrays;
   for (const nb::handle entry : given) {

@@ -314,9 +314,10 @@ void add_input_options(CLI::App& app, ViewFlags& flags) {
   app.add_option("--tokens", flags.tokens, "Their tokens, JSON; see below")
       ->type_name("FILE")
       ->group(group);
-  app.add_option("--attention", flags.attention,
-                 "Where to open: encoder, decoder or cross, or what the weights "
-                 "are called")
+  app.add_option(
+         "--attention", flags.attention,
+         "Where to open: encoder, decoder or cross, or what the weights "
+         "are called")
       ->type_name("NAME")
       ->group(group);
   app.add_option("--layer", flags.layer, "Where to open: the layer, from 0")

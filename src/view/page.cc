@@ -100,8 +100,9 @@ void check_size(const Trace& trace, const std::vector<Choice>& choices,
                                        section.vector_dim() * 2)
             : 0;
     const auto coded = [](std::size_t size) { return (size + 2) / 3 * 4; };
-    bytes += choices[s].blocks(section) * coded(block) +
-             choices[s].heads.size() * choices[s].layers.size() * coded(vectors);
+    bytes +=
+        choices[s].blocks(section) * coded(block) +
+        choices[s].heads.size() * choices[s].layers.size() * coded(vectors);
   }
   constexpr std::size_t kMegabyte = 1000000;
   require(bytes <= most, kWhere, "the page must have at most ",

@@ -281,8 +281,8 @@ std::vector<std::uint16_t> Section::link(Range queries, Range keys) const {
   };
   check(queries, rows_, "queries");
   check(keys, columns_, "keys");
-  const auto count = static_cast<std::uint64_t>(queries.last - queries.first) +
-                     1;
+  const auto count =
+      static_cast<std::uint64_t>(queries.last - queries.first) + 1;
   std::vector<std::uint16_t> result;
   for (std::int64_t i = 0; i < layers_ * config_.heads; ++i) {
     const auto all = codes(i / config_.heads, i % config_.heads);
@@ -386,8 +386,8 @@ void Trace::set_start(Start start) {
   const auto said = [](const char* name, std::optional<std::int64_t> value) {
     return value ? " " + std::string(name) + " " + std::to_string(*value) : "";
   };
-  const bool counted = start.layer.value_or(0) >= 0 &&
-                       start.head.value_or(0) >= 0;
+  const bool counted =
+      start.layer.value_or(0) >= 0 && start.head.value_or(0) >= 0;
   bool found = sections_.empty();
   std::string there;
   for (std::size_t i = 0; i < sections_.size(); ++i) {

@@ -42,14 +42,14 @@ Json to_json(const Section& section) {
     statistics.push_back(std::move(heads));
   }
   Json json = {{"name", section.config().name},
-          {"queries", section.config().queries},
-          {"keys", section.config().keys},
-          {"layers", section.layers()},
-          {"heads", section.config().heads},
-          {"causal", section.is_causal()},
-          {"thumbnails", to_json(section.thumbnails())},
-          {"statistics", std::move(statistics)},
-          {"rollout", section.has_rollout()}};
+               {"queries", section.config().queries},
+               {"keys", section.config().keys},
+               {"layers", section.layers()},
+               {"heads", section.config().heads},
+               {"causal", section.is_causal()},
+               {"thumbnails", to_json(section.thumbnails())},
+               {"statistics", std::move(statistics)},
+               {"rollout", section.has_rollout()}};
   if (section.has_vectors()) {
     json["vectors"] = {{"dim", section.vector_dim()},
                        {"scale", section.vector_scale()}};

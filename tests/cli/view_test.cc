@@ -160,7 +160,7 @@ TEST_F(ViewCommand, ExportsAPageOfWeightsFromElsewhere) {
 TEST_F(ViewCommand, OpensWhereItIsTold) {
   const std::string page = folder_ / "page.html";
   const auto start = [&](std::vector<std::string> more) {
-    std::vector<std::string> all = {"view",     "--model",  model(),
+    std::vector<std::string> all = {"view",    "--model",  model(),
                                     kSentence, "--export", page};
     all.insert(all.end(), more.begin(), more.end());
     const Ended ended = run_regard(all);
@@ -204,7 +204,8 @@ TEST_F(ViewCommand, SaysOfTheBundledModelWhatItsCardSays) {
   const std::string card = read_text(folder + "/README.md");
   const view::Note note = view::read_note(folder);
   ASSERT_EQ(note.size(), 2u);
-  for (const char* row : {"| English to Chinese | ", "| Chinese to English | "}) {
+  for (const char* row :
+       {"| English to Chinese | ", "| Chinese to English | "}) {
     const std::size_t from = card.find(row) + std::strlen(row);
     const std::string bleu = card.substr(from, card.find(' ', from) - from);
     ASSERT_EQ(bleu.size(), 5u) << bleu;

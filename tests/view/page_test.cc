@@ -91,9 +91,9 @@ TEST(ExportedPage, HoldsQueriesAndKeysWhereThereAreSome) {
             base64(std::string("\0\xc0\0\x3c", 4)));
   const auto header = nlohmann::json::parse(content_of(page, "regard-trace"));
   EXPECT_EQ(header["sections"][0]["vectors"]["dim"], 1);
-  EXPECT_EQ(content_of(exported_page(trace, {.heads = {1}}),
-                       "regard-vectors-0-0-0"),
-            "");
+  EXPECT_EQ(
+      content_of(exported_page(trace, {.heads = {1}}), "regard-vectors-0-0-0"),
+      "");
 }
 
 TEST(ExportedPage, CannotBeLeftByTheTextsInIt) {

@@ -136,8 +136,8 @@ TEST(Section, SaysHowTellingAHeadIs) {
               1e-6);
   EXPECT_NEAR(telling(masked, true), telling_by_definition(masked, true, true),
               1e-6);
-  EXPECT_NEAR(telling(cross, false),
-              telling_by_definition(cross, false, false), 1e-6);
+  EXPECT_NEAR(telling(cross, false), telling_by_definition(cross, false, false),
+              1e-6);
 }
 
 TEST(Section, CallsNoHeadTellingThatLooksEverywhereOrAtOnePlace) {
@@ -177,14 +177,19 @@ TEST(Section, RanksHeadsByALink) {
   EXPECT_THAT(section.link({0, 0}, {1, 1}), ElementsAre(16384, 0));
   // Summed over keys 1 and 2, averaged over queries 0 and 1.
   EXPECT_THAT(section.link({0, 1}, {1, 2}),
-              ElementsAre((16384 + 16384 + 65535 + 1) / 2,
-                          (52428 + 1) / 2));
-  EXPECT_THAT([&] { (void)section.link({0, 2}, {0, 0}); },
-              ThrowsMessage<InvalidArgument>(
-                  HasSubstr("'s' has queries 0 .. 1; got 0 to 2")));
-  EXPECT_THAT([&] { (void)section.link({0, 0}, {2, 1}); },
-              ThrowsMessage<InvalidArgument>(
-                  HasSubstr("'s' has keys 0 .. 2; got 2 to 1")));
+              ElementsAre((16384 + 16384 + 65535 + 1) / 2, (52428 + 1) / 2));
+  EXPECT_THAT(
+      [&] {
+        (void)section.link({0, 2}, {0, 0});
+      },
+      ThrowsMessage<InvalidArgument>(
+          HasSubstr("'s' has queries 0 .. 1; got 0 to 2")));
+  EXPECT_THAT(
+      [&] {
+        (void)section.link({0, 0}, {2, 1});
+      },
+      ThrowsMessage<InvalidArgument>(
+          HasSubstr("'s' has keys 0 .. 2; got 2 to 1")));
 }
 
 TEST(Section, KeepsQueriesAndKeysInHalfPrecision) {
@@ -201,8 +206,8 @@ TEST(Section, KeepsQueriesAndKeysInHalfPrecision) {
   EXPECT_EQ(section.vector_dim(), 2);
   EXPECT_EQ(section.vector_scale(), 0.25);
   // IEEE 754 binary16 of 1, -2, 0.5, 0.1, 3, 4.
-  EXPECT_THAT(section.vectors(0, 0), ElementsAre(0x3c00, 0xc000, 0x3800, 0x2e66,
-                                                 0x4200, 0x4400));
+  EXPECT_THAT(section.vectors(0, 0),
+              ElementsAre(0x3c00, 0xc000, 0x3800, 0x2e66, 0x4200, 0x4400));
   EXPECT_THAT([&] { section.add_vectors(view_of(q), view_of(k), 0.25); },
               ThrowsMessage<InvalidArgument>(
                   HasSubstr("each layer of 's' must have queries and keys")));

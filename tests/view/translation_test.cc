@@ -85,12 +85,12 @@ void expect_made_of_vectors(const Section& section,
   for (std::int64_t layer = 0; layer < section.layers(); ++layer) {
     for (std::int64_t head = 0; head < section.config().heads; ++head) {
       const auto all = section.vectors(layer, head);
-      const auto keys = all.subspan(
-          static_cast<std::size_t>(section.rows() * dim));
+      const auto keys =
+          all.subspan(static_cast<std::size_t>(section.rows() * dim));
       for (std::int64_t q = 0; q < section.rows(); ++q) {
         const auto& row =
-            truth[static_cast<std::size_t>(layer)][static_cast<std::size_t>(
-                head)][static_cast<std::size_t>(q)];
+            truth[static_cast<std::size_t>(layer)]
+                 [static_cast<std::size_t>(head)][static_cast<std::size_t>(q)];
         std::vector<double> weights;
         double sum = 0;
         const std::int64_t seen =
@@ -106,8 +106,8 @@ void expect_made_of_vectors(const Section& section,
         }
         for (std::size_t k = 0; k < weights.size(); ++k) {
           EXPECT_NEAR(weights[k] / sum, row[k], 0.02)
-              << section.config().name << " layer " << layer << " head "
-              << head << " query " << q << " key " << k;
+              << section.config().name << " layer " << layer << " head " << head
+              << " query " << q << " key " << k;
         }
       }
     }

@@ -92,7 +92,7 @@ export function paintQk(pen: Pen, picture: QkPicture, layout: QkLayout, theme: T
   const { dim, queries, keys } = vectors;
   const { label, strip, second, score, bar, top, row } = layout;
   const head = { fill: theme.soft, size: 12 };
-  const longest = Math.max(3, Math.floor((label - 14) / 7));
+  const longest = Math.max(3, Math.floor((label - 12) / 6));
   const query = queries.subarray(picture.query * dim, (picture.query + 1) * dim);
   // 1. The query, above its keys.
   pen.text(label, 10, names.query, head);

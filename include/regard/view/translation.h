@@ -19,8 +19,8 @@ Trace trace_translation(const tasks::Translator& translator,
                         const tasks::TranslateOptions& options = {});
 
 // What a model is worth, as note.json in its folder says, a line for each
-// language; empty where there is no such file. Throws ParseError for a file that
-// says something else.
+// language; empty where there is no such file. Throws ParseError for a file
+// that says something else.
 Note read_note(const std::filesystem::path& model);
 
 }  // namespace regard::view

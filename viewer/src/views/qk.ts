@@ -2,9 +2,10 @@
 // One query against all keys, dimension by dimension.
 import type { App, Changed } from '../app';
 import { choose, fitCanvas, h } from '../dom';
-import { largest } from '../heat';
+import { strongestLines } from '../lines';
 import { CanvasPen, SANS, type Picture } from '../pen';
 import { layoutQk, paintQk, rowAt, type QkLayout, type QkPicture } from '../qk';
+import { isSpecial } from '../tokens';
 import { widest, type View } from './view';
 
 export class QkView implements View {
@@ -47,16 +48,19 @@ export class QkView implements View {
     app.set({ focus: { q, k: k !== null && k < app.ends[q] ? k : null }, pinned: true });
   }
 
-  // The chosen pair; otherwise the strongest of the head.
+  // The chosen pair; otherwise the strongest of the head, between words if it can be:
+  // an end and a full stop are often the strongest, and say least.
   place(): { q: number; k: number | null } | null {
     const { app } = this;
     const { focus, layer, head } = app.state;
     if (focus && focus.q !== null) return { q: focus.q, k: focus.k };
     const block = app.block(layer, head);
     if (!block) return null;
-    const end = app.rowsShown * block.columns;
-    const at = block.codes.indexOf(largest(block.codes.subarray(0, end)));
-    return { q: Math.floor(at / block.columns), k: focus?.k ?? at % block.columns };
+    const isWord = (token: string) => !isSpecial(token) && /[\p{L}\p{N}]/u.test(token);
+    const [rows, columns] = [app.queries.map(isWord), app.keys.map(isWord)];
+    const lines = strongestLines(block, app.rowsShown, block.codes.length).reverse();
+    const best = lines.find(({ q, k }) => rows[q] && columns[k]) ?? lines[0] ?? { q: 0, k: 0 };
+    return { q: best.q, k: focus?.k ?? best.k };
   }
 
   private compose(): QkPicture | null {

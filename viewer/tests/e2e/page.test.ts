@@ -652,7 +652,7 @@ describe.skipIf(!findChromium())('the page', () => {
   it('stays smooth with 1,000 tokens, 12 layers and 12 heads (reports, never asserts)', async () => {
     const large = await startMock({ trace: longTrace(1000, 12, 12) });
     try {
-      const page = await visit(large.url);
+      const page = await visit(`${large.url}#view=grid`);
       const shown = await page.evaluate(() => ({
         paint: performance.getEntriesByName('first-contentful-paint')[0]?.startTime ?? NaN,
         grid: performance.getEntriesByName('regard-shown')[0]?.startTime ?? NaN,

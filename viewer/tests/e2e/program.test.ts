@@ -153,7 +153,7 @@ describe.skipIf(!findChromium() || PROGRAM === '')('regard view', () => {
     await page.getByLabel('句子').fill('x '.repeat(900));
     await page.keyboard.press('Enter');
     await page.waitForSelector('.notice:not([hidden])');
-    expect(await page.locator('.notice').textContent()).toMatch(/最多能读 \d+ 个词元，这里有 \d+ 个/);
+    expect(await page.locator('.notice').textContent()).toMatch(/最多能读 \d+ 个词元，这里有 [\d,]+ 个/);
     expect(await page.locator('.notice').textContent()).not.toMatch(/[A-Za-z]/);
     await page.getByLabel('句子').fill(' ');
     await page.keyboard.press('Enter');

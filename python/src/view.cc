@@ -68,8 +68,8 @@ std::string view_page(
   for (const nb::handle entry : given) {
     names.push_back(nb::cast<std::string>(entry[0]));
     std::vector<Array>& list = arrays.emplace_back();
-    for (const nb::handle layer : nb::cast<nb::list>(entry[1])) {
-      list.push_back(input_array(layer, kWhere, "weights"));
+    for (const nb::handle weights : nb::cast<nb::list>(entry[1])) {
+      list.push_back(input_array(weights, kWhere, "weights"));
     }
   }
   require(texts.size() == 4, kWhere, "there must be four texts");

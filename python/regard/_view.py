@@ -2,6 +2,7 @@
 """regard.view: what every head looks at, as a page in a notebook or in a file."""
 
 import html
+import operator
 import os
 from collections.abc import Mapping
 from typing import Any
@@ -43,8 +44,9 @@ class View:
 def view(weights: Any = None, tokens: "list[str] | None" = None,
          target_tokens: "list[str] | None" = None, *, encoder: Any = None, decoder: Any = None,
          cross: Any = None, batch: "int | None" = None, layers: "list[int] | None" = None,
-         heads: "list[int] | None" = None, model: str = "", note: str = "", source: str = "",
-         target: str = "", height: int = 720) -> View:
+         heads: "list[int] | None" = None, section: "str | None" = None,
+         layer: "int | None" = None, head: "int | None" = None, model: str = "", note: str = "",
+         source: str = "", target: str = "", height: int = 720) -> View:
     """What every head looks at: grid, heat map and lines, with statistics and rollout.
 
     weights is one of
@@ -59,6 +61,9 @@ def view(weights: Any = None, tokens: "list[str] | None" = None,
     cross=. tokens are those of the source (the keys of cross attention), target_tokens those
     of the decoder; numbers if not given. batch chooses one entry of a batch; layers and heads
     choose whose weights the page holds, where all would be too much.
+
+    The page opens at the most telling head: the one where what is looked at depends most on who
+    looks. section, layer and head open it at another; what is left out is chosen so among the rest.
 
     The result shows itself in a notebook; `.save("page.html")` writes it.
 
@@ -81,8 +86,18 @@ def view(weights: Any = None, tokens: "list[str] | None" = None,
         target_tokens = _tokens(target_tokens, "target_tokens",
                                 lambda: _length(shapes, "decoder", "cross", 1))
     page = view_page(sections, source_tokens, target_tokens, only_cross,
-                     [model, note, source, target], list(layers or []), list(heads or []))
+                     [model, note, source, target], list(layers or []), list(heads or []),
+                     section, _index(layer, "layer"), _index(head, "head"))
     return View(page, height)
+
+
+def _index(value, name):
+    if value is None:
+        return None
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise TypeError(f"view: {name} must be a whole number; {type(value).__name__} came") from None
 
 
 def _sections(weights, named):

@@ -41,21 +41,35 @@ view::GivenSection section_of(const std::string& name,
   return section;
 }
 
+std::optional<std::int64_t> section_index(
+    const view::Trace& trace, const std::optional<std::string>& name) {
+  if (!name) return {};
+  std::string names;
+  for (std::size_t i = 0; i < trace.sections().size(); ++i) {
+    const std::string& one = trace.sections()[i].config().name;
+    if (one == *name) return static_cast<std::int64_t>(i);
+    names += (i == 0 ? "'" : ", '") + one + "'";
+  }
+  require(false, kWhere, "section must be one of ", names, "; got '", *name,
+          "'");
+  return {};
+}
+
 // `given` is [(name, [layer, ...]), ...]; `texts` are the model's name, a note
 // on it, the source and the target.
-std::string view_page(const nb::list& given,
-                      std::vector<std::string> source_tokens,
-                      std::optional<std::vector<std::string>> target_tokens,
-                      bool only_cross, const std::vector<std::string>& texts,
-                      std::vector<std::int64_t> layers,
-                      std::vector<std::int64_t> heads) {
+std::string view_page(
+    const nb::list& given, std::vector<std::string> source_tokens,
+    std::optional<std::vector<std::string>> target_tokens, bool only_cross,
+    const std::vector<std::string>& texts, std::vector<std::int64_t> layers,
+    std::vector<std::int64_t> heads, const std::optional<std::string>& section,
+    std::optional<std::int64_t> layer, std::optional<std::int64_t> head) {
   std::vector<std::string> names;
   std::vector<std::vector<Array>> arrays;
   for (const nb::handle entry : given) {
     names.push_back(nb::cast<std::string>(entry[0]));
     std::vector<Array>& list = arrays.emplace_back();
-    for (const nb::handle layer : nb::cast<nb::list>(entry[1])) {
-      list.push_back(input_array(layer, kWhere, "weights"));
+    for (const nb::handle weights : nb::cast<nb::list>(entry[1])) {
+      list.push_back(input_array(weights, kWhere, "weights"));
     }
   }
   require(texts.size() == 4, kWhere, "there must be four texts");
@@ -68,9 +82,10 @@ std::string view_page(const nb::list& given,
       {std::move(source_tokens), std::move(target_tokens), only_cross},
       std::move(sections));
   trace.model = texts[0];
-  trace.note = texts[1];
+  trace.note = {{"", texts[1]}};
   trace.source = texts[2];
   trace.target = texts[3];
+  trace.set_start({section_index(trace, section), layer, head});
   return view::exported_page(trace, {std::move(layers), std::move(heads)});
 }
 
@@ -80,6 +95,8 @@ void bind_view(nb::module_& m) {
   m.def("view_page", &view_page, nb::arg("sections"), nb::arg("source_tokens"),
         nb::arg("target_tokens").none(), nb::arg("only_cross"),
         nb::arg("texts"), nb::arg("layers"), nb::arg("heads"),
+        nb::arg("section").none(), nb::arg("layer").none(),
+        nb::arg("head").none(),
         "The page of regard.view: [(name, [layer, ...]), ...] and the tokens.");
 }
 

@@ -111,6 +111,28 @@ def test_layers_and_heads_can_be_chosen():
     assert block_of(page, 0, 0, 1) is None and block_of(page, 0, 2, 0) is None
 
 
+def test_it_opens_where_it_is_told():
+    weights = {"encoder": softmax(2, 3, 4, 4), "cross": softmax(3, 3, 2, 4)}
+    assert header_of(regard.view(weights).html)["start"] == {}
+    start = header_of(regard.view(weights, section="cross", layer=2, head=np.int64(1)).html)["start"]
+    assert start == {"section": 1, "layer": 2, "head": 1}
+    # What is not named is the page's choice.
+    assert header_of(regard.view(weights, layer=2).html)["start"] == {"layer": 2}
+
+
+def test_the_most_telling_head_is_the_one_whose_rows_differ():
+    length = 8
+    heads = np.zeros((1, 4, length, length), np.float32)
+    heads[0, 0] = 1 / length                 # everywhere
+    heads[0, 1, :, 0] = 1                    # the first token
+    heads[0, 2] = np.eye(length)             # itself
+    heads[0, 3] = np.eye(length)[::-1]       # the other end
+    statistics = header_of(regard.view(heads).html)["sections"][0]["statistics"][0]
+    telling = [one["telling"] for one in statistics]
+    assert telling[:3] == pytest.approx([0, 0, 0], abs=1e-6)
+    assert telling[3] == pytest.approx(6 / 8, abs=1e-6)
+
+
 def test_the_notebook_gets_the_page_in_a_frame_of_its_own():
     view = regard.view(softmax(1, 1, 3, 3), ["<b>", "</script>", "\u732b"])
     shown = view._repr_html_()
@@ -206,6 +228,12 @@ def test_half_precision_of_torch_is_read():
     (dict(weights=2 * np.eye(2)), ValueError, "weights must be numbers from 0 to 1; .* key 0: 2"),
     (dict(weights=np.eye(2), cross=np.eye(2)), TypeError, "not both"),
     (dict(weights=np.eye(2), layers=[1]), ValueError, r"there are layers 0 \.\. 0; got 1"),
+    (dict(weights=np.eye(2), layer=1), ValueError,
+     r"'attention' has layers 0 \.\. 0 and heads 0 \.\. 0; got layer 1"),
+    (dict(weights=np.eye(2), head=-1), ValueError, "got head -1"),
+    (dict(weights=np.eye(2), layer="0"), TypeError, "layer must be a whole number; str came"),
+    (dict(weights=np.eye(2), section="cross"), ValueError,
+     "section must be one of 'attention'; got 'cross'"),
     (dict(weights=(np.ones((1, 1, 1, 1)),), batch=1), ValueError, "batch must be from 0 to 0; got 1"),
     (dict(weights={"a": np.eye(2), "b": np.eye(3)}), ValueError, "'b' must have 2 x 2"),
 ])

@@ -5,6 +5,7 @@
 #include <spawn.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdlib>
 #include <filesystem>
@@ -46,6 +47,9 @@ struct ViewFlags {
   std::string export_to;
   std::string layers;
   std::string heads;
+  std::string attention;
+  std::int64_t layer = -1;  // not said
+  std::int64_t head = -1;
   std::string host = "127.0.0.1";
   int port = -1;  // not said
   bool no_open = false;
@@ -65,6 +69,9 @@ such, or one [heads, queries, keys] a layer, named layer.0, layer.1, ...
 [...]} for a model with a decoder, {"queries": [...], "keys": [...]} for one
 attention.
 
+The page opens at the most telling head: where it looks depends most on who
+asks. --attention, --layer and --head name another, or narrow the choice.
+
 --export writes one file that works offline and asks for nothing. --layers and
 --heads say which weights go into it (0-3, or 0,5,11); small pictures and
 statistics of all heads are always there.
@@ -73,6 +80,7 @@ Examples:
   regard view
       type sentences in the browser
   regard view "The cat sleeps."
+  regard view "The cat sleeps." --attention encoder --layer 2 --head 3
   regard view --model en-de "A man rides a bicycle." --export bicycle.html
   regard view --weights bert.safetensors --tokens tokens.json
   regard view --weights w.safetensors --tokens t.json --layers 0-3 --export w.html)";
@@ -122,7 +130,65 @@ view::Trace translated(const tasks::Translator& translator,
   view::Trace trace =
       view::trace_translation(translator, flags.sentence, options);
   trace.model = name_of(flags.model);
+  trace.note = view::read_note(flags.model);
   return trace;
+}
+
+// A kind of attention by its name, and how much of it there is.
+struct Kind {
+  std::string name;
+  std::int64_t layers = 0;
+  std::int64_t heads = 0;
+};
+
+// Those of a translator's traces, in their order.
+std::vector<Kind> kinds_of(const nn::TransformerConfig& config) {
+  std::vector<Kind> kinds = {{"encoder", config.encoder_layers, config.heads},
+                             {"decoder", config.decoder_layers, config.heads},
+                             {"cross", config.decoder_layers, config.heads}};
+  std::erase_if(kinds, [](const Kind& kind) { return kind.layers == 0; });
+  return kinds;
+}
+
+std::vector<Kind> kinds_of(const view::Trace& trace) {
+  std::vector<Kind> kinds;
+  for (const view::Section& section : trace.sections()) {
+    kinds.push_back(
+        {section.config().name, section.layers(), section.config().heads});
+  }
+  return kinds;
+}
+
+// Where the page opens. Throws UsageError for a head that is not there.
+view::Start start_of(const ViewFlags& flags, const std::vector<Kind>& kinds) {
+  view::Start start;
+  std::string names;
+  std::int64_t layers = 0;
+  std::int64_t heads = 0;
+  for (std::size_t i = 0; i < kinds.size(); ++i) {
+    names += (i == 0 ? "" : ", ") + kinds[i].name;
+    if (flags.attention == kinds[i].name) {
+      start.section = static_cast<std::int64_t>(i);
+    } else if (!flags.attention.empty()) {
+      continue;
+    }
+    layers = std::max(layers, kinds[i].layers);
+    heads = std::max(heads, kinds[i].heads);
+  }
+  if (!flags.attention.empty() && !start.section) {
+    throw UsageError(fmt::format("--attention: there is {}; got '{}'", names,
+                                 flags.attention));
+  }
+  const auto chosen = [](std::int64_t value, std::int64_t count,
+                         const char* name) -> std::optional<std::int64_t> {
+    if (value < 0) return {};
+    if (value < count) return value;
+    throw UsageError(fmt::format("--{0}: there are {0}s 0 .. {1}; got {2}",
+                                 name, count - 1, value));
+  };
+  start.layer = chosen(flags.layer, layers, "layer");
+  start.head = chosen(flags.head, heads, "head");
+  return start;
 }
 
 // Opens the page in a browser, without waiting for it.
@@ -172,11 +238,14 @@ void share_one_heap() {
 }
 
 void serve(const tasks::Translator* translator,
-           const std::optional<view::Trace>& trace, const ViewFlags& flags) {
+           const std::optional<view::Trace>& trace, const view::Start& start,
+           const ViewFlags& flags) {
   share_one_heap();
   view::ServerOptions options;
   options.host = flags.host;
   options.model = name_of(flags.model.empty() ? flags.weights : flags.model);
+  options.start = start;
+  if (!flags.model.empty()) options.note = view::read_note(flags.model);
   options.translate = translate_options(flags);
   // Sentences side by side bring more than threads within one.
   options.translate.threads = {.count = 1};
@@ -208,8 +277,11 @@ void run_view(ViewFlags flags) {
     translator = tasks::Translator::load(flags.model);
     if (!flags.sentence.empty()) trace = translated(*translator, flags);
   }
+  const view::Start start = start_of(
+      flags, trace ? kinds_of(*trace) : kinds_of(translator->config().model));
+  if (trace) trace->set_start(start);
   if (flags.export_to.empty()) {
-    return serve(translator ? &*translator : nullptr, trace, flags);
+    return serve(translator ? &*translator : nullptr, trace, start, flags);
   }
   view::ExportOptions options;
   options.layers = parse_numbers(flags.layers, "--layers");
@@ -242,6 +314,20 @@ void add_input_options(App& app, ViewFlags& flags) {
       ->group(group);
   app.add_option("--tokens", flags.tokens, "Their tokens, JSON; see below")
       ->type_name("FILE")
+      ->group(group);
+  app.add_option(
+         "--attention", flags.attention,
+         "Where to open: encoder, decoder or cross, or what the weights "
+         "are called")
+      ->type_name("NAME")
+      ->group(group);
+  app.add_option("--layer", flags.layer, "Where to open: the layer, from 0")
+      ->type_name("L")
+      ->check(CLI::Range(0, 9999).description(""))
+      ->group(group);
+  app.add_option("--head", flags.head, "Where to open: the head, from 0")
+      ->type_name("H")
+      ->check(CLI::Range(0, 9999).description(""))
       ->group(group);
 }
 

@@ -43,15 +43,38 @@ struct TransformerDecoder::TraceRecorder {
     trace.encoder = Tensor({c.encoder_layers, c.heads, source, source});
     trace.decoder = Tensor({c.decoder_layers, c.heads, target, target});
     trace.cross = Tensor({c.decoder_layers, c.heads, target, source});
+    const auto vectors = [&c](std::int64_t layers, std::int64_t q,
+                              std::int64_t k) {
+      const std::int64_t dim = c.model_dim / c.heads;
+      return HeadVectors{Tensor({layers, c.heads, q, dim}),
+                         Tensor({layers, c.heads, k, dim})};
+    };
+    trace.encoder_vectors = vectors(c.encoder_layers, source, source);
+    trace.decoder_vectors = vectors(c.decoder_layers, target, target);
+    trace.cross_vectors = vectors(c.decoder_layers, target, source);
     for (std::int64_t i = 0; i < c.decoder_layers; ++i) {
       keys.emplace_back(Shape{target, c.model_dim});
     }
   }
 
+  // Rows [first, first + from's rows) of one layer.
+  static void keep(Tensor& all, std::int64_t layer, std::int64_t first,
+                   TensorView<const float, 4> from) {
+    const auto to = all.view<float, 4>();
+    for (std::int64_t head = 0; head < from.extent(1); ++head) {
+      for (std::int64_t row = 0; row < from.extent(2); ++row) {
+        std::copy_n(from.at(0, head, row), from.extent(3),
+                    to.at(layer, head, first + row));
+      }
+    }
+  }
+
   // The weights of rows [first, first + q's rows) of one layer.
-  static void record(Tensor& all, std::size_t layer, std::int64_t first,
-                     TensorView<const float, 4> q, TensorView<const float, 4> k,
-                     Threads threads) {
+  static void record(Tensor& all, HeadVectors& vectors, std::size_t layer,
+                     std::int64_t first, TensorView<const float, 4> q,
+                     TensorView<const float, 4> k, Threads threads) {
+    keep(vectors.q, static_cast<std::int64_t>(layer), first, q);
+    keep(vectors.k, static_cast<std::int64_t>(layer), 0, k);
     const auto to = all.view<float, 4>();
     AttentionOptions options;
     options.threads = threads;
@@ -159,7 +182,8 @@ void DecoderState::Memory::encode(const PackedTokens& sources,
     const auto attend = [&](const LayerHeads& h) {
       attention_forward(h.q, h.k, h.v, h.out, options);
       if (recorder == nullptr) return;
-      recorder->record(recorder->trace.encoder, i, 0, h.q, h.k, threads);
+      recorder->record(recorder->trace.encoder, recorder->trace.encoder_vectors,
+                       i, 0, h.q, h.k, threads);
     };
     detail::run_layer(w->encoder[i],
                       {.self = attend,
@@ -208,8 +232,8 @@ void DecoderState::Memory::decoder_layer(std::size_t index,
     if (recorder == nullptr) return;
     float* const keys = recorder->keys[index].values<float>().data();
     std::copy_n(h.k.data(), d, keys + length * d);
-    recorder->record(recorder->trace.decoder, index, length, h.q,
-                     heads(keys, length + 1, d), threads);
+    recorder->record(recorder->trace.decoder, recorder->trace.decoder_vectors,
+                     index, length, h.q, heads(keys, length + 1, d), threads);
   };
   // The hypotheses of one source are the queries of one sequence.
   const auto attend_to_source = [&](const LayerHeads& h) {
@@ -219,7 +243,8 @@ void DecoderState::Memory::decoder_layer(std::size_t index,
     options.threads = threads;
     attention_forward(h.q, keys, memory_heads(index, 1), h.out, options);
     if (recorder == nullptr) return;
-    recorder->record(recorder->trace.cross, index, length, h.q, keys, threads);
+    recorder->record(recorder->trace.cross, recorder->trace.cross_vectors,
+                     index, length, h.q, keys, threads);
   };
   detail::run_layer(w->decoder[index],
                     {.self = attend_to_cache,

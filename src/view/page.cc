@@ -94,7 +94,15 @@ void check_size(const Trace& trace, const std::vector<Choice>& choices,
     const Section& section = trace.sections()[s];
     const auto block = static_cast<std::size_t>(section.rows()) *
                        static_cast<std::size_t>(section.columns()) * 2;
-    bytes += choices[s].blocks(section) * ((block + 2) / 3 * 4);  // in base64
+    const std::size_t vectors =
+        section.has_vectors()
+            ? static_cast<std::size_t>((section.rows() + section.columns()) *
+                                       section.vector_dim() * 2)
+            : 0;
+    const auto coded = [](std::size_t size) { return (size + 2) / 3 * 4; };
+    bytes +=
+        choices[s].blocks(section) * coded(block) +
+        choices[s].heads.size() * choices[s].layers.size() * coded(vectors);
   }
   constexpr std::size_t kMegabyte = 1000000;
   require(bytes <= most, kWhere, "the page must have at most ",
@@ -109,9 +117,14 @@ std::string blocks_of(const Section& section, std::size_t number,
   std::string text;
   for (const std::int64_t layer : choice.layers) {
     for (const std::int64_t head : choice.heads) {
-      text += element("text/plain",
-                      id + std::to_string(layer) + "-" + std::to_string(head),
+      const std::string place =
+          std::to_string(layer) + "-" + std::to_string(head);
+      text += element("text/plain", id + place,
                       base64(little_endian(section.codes(layer, head))));
+      if (!section.has_vectors()) continue;
+      text += element("text/plain",
+                      "regard-vectors-" + std::to_string(number) + "-" + place,
+                      base64(little_endian(section.vectors(layer, head))));
     }
   }
   if (section.has_rollout()) {

@@ -46,6 +46,7 @@ std::string to_json(const Refusal& refusal) {
   nlohmann::ordered_json error = {{"code", refusal.code},
                                   {"message", refusal.message}};
   if (refusal.limit) error["limit"] = *refusal.limit;
+  if (refusal.count) error["count"] = *refusal.count;
   const nlohmann::ordered_json all = {{"error", std::move(error)}};
   // A message may quote what was not UTF-8.
   return all.dump(-1, ' ', false,
@@ -86,7 +87,7 @@ std::variant<TraceRequest, Refusal> parse_trace_request(
                    "a text may have at most " +
                        std::to_string(most_characters) +
                        " characters; it has " + std::to_string(characters),
-                   most_characters};
+                   most_characters, characters};
   }
   return request;
 }
@@ -121,6 +122,15 @@ std::optional<std::int64_t> small_number(std::string_view text) {
     number = 10 * number + (c - '0');
   }
   return number;
+}
+
+std::optional<Section::Range> small_range(std::string_view text) {
+  const std::size_t cut = text.find('-');
+  if (cut == std::string_view::npos) return std::nullopt;
+  const auto first = small_number(text.substr(0, cut));
+  const auto last = small_number(text.substr(cut + 1));
+  if (!first || !last) return std::nullopt;
+  return Section::Range{*first, *last};
 }
 
 }  // namespace regard::view

@@ -8,6 +8,8 @@
 #include <string_view>
 #include <variant>
 
+#include "regard/view/trace.h"
+
 namespace regard::view {
 
 // Why a request is not answered.
@@ -16,6 +18,7 @@ struct Refusal {
   std::string code;
   std::string message;
   std::optional<std::int64_t> limit = {};
+  std::optional<std::int64_t> count = {};  // what came, where there is a limit
 };
 
 // {"error": {...}}
@@ -44,5 +47,8 @@ std::optional<Refusal> refuse_stranger(const Caller& caller,
 
 // A number from 0 to 999999 in plain digits.
 std::optional<std::int64_t> small_number(std::string_view text);
+
+// "3-4", both such numbers.
+std::optional<Section::Range> small_range(std::string_view text);
 
 }  // namespace regard::view

@@ -15,6 +15,7 @@
 #include "regard/view/translation.h"
 #include "view/connection.h"
 #include "view/request.h"
+#include "view/trace_json.h"
 #include "view/trace_store.h"
 
 namespace regard::view {
@@ -31,8 +32,9 @@ struct Refused {
 };
 
 [[noreturn]] void refuse(int status, std::string code, std::string message,
-                         std::optional<std::int64_t> limit = {}) {
-  throw Refused{{status, std::move(code), std::move(message), limit}};
+                         std::optional<std::int64_t> limit = {},
+                         std::optional<std::int64_t> count = {}) {
+  throw Refused{{status, std::move(code), std::move(message), limit, count}};
 }
 
 void answer(Response& response, const Refusal& refusal) {
@@ -103,6 +105,14 @@ std::string busy_response() {
          "\r\nConnection: close\r\n\r\n" + body;
 }
 
+std::int64_t number(const Request& request, const char* name) {
+  const auto value = small_number(request.get_param_value(name));
+  if (!value) {
+    refuse(400, "bad_request", std::string(name) + " must be a number");
+  }
+  return *value;
+}
+
 std::string direction_of(const std::string& from, const std::string& to) {
   return from + "-" + to;
 }
@@ -133,7 +143,10 @@ struct Server::Parts {
   std::string info() const;
   std::string trace(const Request& request,
                     const httplib::ContentReader& reader);
+  std::shared_ptr<StoredTrace> stored(const Request& request);
   std::string weights(const Request& request);
+  std::string link(const Request& request);
+  std::string vectors(const Request& request);
 
   // Runs what answers; a refusal becomes JSON with its status.
   template <typename Body>
@@ -173,7 +186,9 @@ void Server::Parts::check_caller(const Request& request) const {
 void Server::Parts::check_route(const Request& request) const {
   const std::string& path = request.path;
   const bool post = path == "/api/trace";
-  const bool get = path == "/" || path == "/api/info" || path == "/api/weights";
+  const bool get = path == "/" || path == "/api/info" ||
+                   path == "/api/weights" || path == "/api/link" ||
+                   path == "/api/vectors";
   if (!post && !get) {
     refuse(404, "not_found", "there is nothing at this address");
   }
@@ -216,10 +231,9 @@ std::string Server::Parts::language_of(const TraceRequest& request) const {
 }
 
 std::string Server::Parts::info() const {
-  const Json model = {{"name", options.model}, {"note", options.note}};
   const Json limits = {{"characters", options.limits.characters},
                        {"tokens", options.limits.tokens}};
-  Json all = {{"model", model},
+  Json all = {{"model", model_json(options.model, options.note)},
               {"directions", directions()},
               {"can_translate", translator != nullptr},
               {"limits", limits},
@@ -273,39 +287,60 @@ std::string Server::Parts::trace(const Request& request,
     refuse(422, "too_long",
            "a text may have at most " + std::to_string(limit) +
                " tokens; it has " + std::to_string(tokens),
-           limit);
+           limit, tokens);
   }
   const Turns::Turn turn(turns);
   Trace trace = trace_translation(*translator, asked.text, translate);
   trace.model = options.model;
   trace.note = options.note;
+  trace.set_start(options.start);
   const auto stored = traces.add(std::move(trace));
   return header_json(stored->trace(), stored->id());
 }
 
-std::string Server::Parts::weights(const Request& request) {
-  const auto number = [&request](const char* name) {
-    const auto value = small_number(request.get_param_value(name));
+std::shared_ptr<StoredTrace> Server::Parts::stored(const Request& request) {
+  const std::string id = request.get_param_value("trace");
+  auto found = start && id == start->id() ? start : traces.find(id);
+  if (!found) {
+    refuse(404, "gone", "there is no such trace, or it had to make room");
+  }
+  return found;
+}
+
+std::string Server::Parts::link(const Request& request) {
+  const auto range = [&request](const char* name) {
+    const auto value = small_range(request.get_param_value(name));
     if (!value) {
-      refuse(400, "bad_request", std::string(name) + " must be a number");
+      refuse(400, "bad_request",
+             std::string(name) + " must be two numbers, such as 3-4");
     }
     return *value;
   };
-  const std::string id = request.get_param_value("trace");
-  const auto stored = start && id == start->id() ? start : traces.find(id);
-  if (!stored) {
-    refuse(404, "gone", "there is no such trace, or it had to make room");
-  }
-  const std::int64_t index = number("section");
-  const Section& section = stored->trace().section(index);
+  const auto held = stored(request);
+  const Section& section = held->trace().section(number(request, "section"));
+  return little_endian(section.link(range("queries"), range("keys")));
+}
+
+std::string Server::Parts::vectors(const Request& request) {
+  const auto held = stored(request);
+  const Section& section = held->trace().section(number(request, "section"));
+  return little_endian(
+      section.vectors(number(request, "layer"), number(request, "head")));
+}
+
+std::string Server::Parts::weights(const Request& request) {
+  const auto held = stored(request);
+  const std::int64_t index = number(request, "section");
+  const Section& section = held->trace().section(index);
   if (request.get_param_value("layer") == "rollout") {
     if (!section.has_rollout()) {
       refuse(400, "bad_request", "this section has no rollout");
     }
     const Turns::Turn turn(turns);
-    return little_endian(stored->rollout(index));
+    return little_endian(held->rollout(index));
   }
-  return little_endian(section.codes(number("layer"), number("head")));
+  return little_endian(
+      section.codes(number(request, "layer"), number(request, "head")));
 }
 
 void Server::Parts::set_routes() {
@@ -351,11 +386,18 @@ void Server::Parts::set_routes() {
   http.Get("/api/info", [this](const Request&, Response& response) {
     guard(response, [&] { response.set_content(info(), kJson); });
   });
-  http.Get("/api/weights", [this](const Request& request, Response& response) {
-    guard(response, [&] {
-      response.set_content(weights(request), "application/octet-stream");
+  const auto get_bytes = [this](const char* path,
+                                std::string (Parts::*bytes)(const Request&)) {
+    http.Get(path, [this, bytes](const Request& request, Response& response) {
+      guard(response, [&] {
+        response.set_content((this->*bytes)(request),
+                             "application/octet-stream");
+      });
     });
-  });
+  };
+  get_bytes("/api/weights", &Parts::weights);
+  get_bytes("/api/link", &Parts::link);
+  get_bytes("/api/vectors", &Parts::vectors);
   http.Post("/api/trace", [this](const Request& request, Response& response,
                                  const httplib::ContentReader& reader) {
     guard(response,

@@ -9,6 +9,7 @@
 
 #include "kernels/gemm.h"
 #include "regard/core/error.h"
+#include "regard/core/float16.h"
 #include "regard/core/threads.h"
 
 namespace regard::view {
@@ -36,7 +37,10 @@ std::size_t area(std::int64_t rows, std::int64_t columns) {
 // Sums over the rows of one head.
 class Sums {
  public:
-  explicit Sums(bool self) : self_(self) {}
+  Sums(bool self, std::int64_t columns)
+      : self_(self),
+        sums_(static_cast<std::size_t>(columns)),
+        preferred_(static_cast<std::size_t>(columns)) {}
 
   // One row of weights, whose query stands at `row`.
   void add(const float* weights, std::int64_t columns, std::int64_t row) {
@@ -49,7 +53,12 @@ class Sums {
       total += w;
       entropy -= w * std::log(w);
       distance += w * static_cast<float>(std::abs(row - key));
+      const auto k = static_cast<std::size_t>(key);
+      sums_[k] += w;
+      preferred_[k] += w * static_cast<double>(row + 1);
+      if (std::abs(row - key) <= 1) near_ += w;
     }
+    totals_.push_back(total);
     if (total == 0) return;
     ++rows_;
     entropy_ += entropy;
@@ -60,9 +69,15 @@ class Sums {
     if (row > 0) previous_ += weights[row - 1];
   }
 
-  HeadStatistics means() const {
+  // `causal`: row i sees the keys 0 .. i.
+  HeadStatistics means(bool causal) const {
     const double rows = rows_ == 0 ? 1 : static_cast<double>(rows_);
     HeadStatistics result;
+    if (sums_.size() > 1) {
+      const double near = self_ ? near_ / rows : 0;
+      result.telling = std::max(information(causal), 0.0) / rows /
+                       std::log(static_cast<double>(sums_.size())) * (1 - near);
+    }
     // A weight that rounding left above 1 has a little less than none.
     result.entropy = std::max(entropy_ / rows, 0.0);
     result.first = first_ / rows;
@@ -75,9 +90,32 @@ class Sums {
   }
 
  private:
+  // The sum over rows of sum_k w ln(w / p), p the preferences among the keys
+  // that the row sees: -entropy - sum_k w ln(preferred) + ln(their sum).
+  double information(bool causal) const {
+    double result = -entropy_;
+    double seen = 0;  // sum of the preferences up to a key
+    const auto count = static_cast<double>(totals_.size());
+    for (std::size_t k = 0; k < sums_.size(); ++k) {
+      const double preferred =
+          causal ? preferred_[k] / (count - static_cast<double>(k)) : sums_[k];
+      if (preferred > 0) result -= sums_[k] * std::log(preferred);
+      seen += preferred;
+      if (causal && seen > 0) result += totals_[k] * std::log(seen);
+    }
+    if (!causal && seen > 0) {
+      for (const double total : totals_) result += total * std::log(seen);
+    }
+    return result;
+  }
+
   bool self_;
   std::int64_t rows_ = 0;
   double entropy_ = 0, first_ = 0, distance_ = 0, previous_ = 0, same_ = 0;
+  double near_ = 0;
+  std::vector<double> totals_;     // [rows]
+  std::vector<double> sums_;       // [columns], of the weights
+  std::vector<double> preferred_;  // the same, each times what its row sees
 };
 
 // Which of `cells` each element falls in: each holds as many as the next.
@@ -154,7 +192,7 @@ void Section::add_head(TensorView<const float, 2> weights, std::uint16_t* codes,
   const auto row_cells = cells_of(rows_, thumbnails_.rows);
   const auto column_cells = cells_of(columns_, thumbnails_.columns);
   std::vector<float> largest(area(thumbnails_.rows, thumbnails_.columns));
-  Sums sums(config_.self);
+  Sums sums(config_.self, columns_);
   for (std::int64_t row = 0; row < rows_; ++row) {
     const float* const w = weights.at(row);
     float* const line =
@@ -168,7 +206,7 @@ void Section::add_head(TensorView<const float, 2> weights, std::uint16_t* codes,
     }
     sums.add(w, columns_, row);
   }
-  statistics = sums.means();
+  statistics = sums.means(config_.self && causal);
   std::transform(largest.begin(), largest.end(), cells,
                  [](float w) { return rounded<std::uint8_t>(w, 255.0f); });
 }
@@ -185,6 +223,80 @@ std::span<const std::uint16_t> Section::codes(std::int64_t layer,
                                               std::int64_t head) const {
   const std::size_t size = area(rows_, columns_);
   return std::span(codes_).subspan(place(layer, head) * size, size);
+}
+
+void Section::add_vectors(TensorView<const float, 3> queries,
+                          TensorView<const float, 3> keys, double scale) {
+  constexpr const char* kWhere = "view::Section";
+  const std::int64_t dim = queries.extent(2);
+  const std::array<std::int64_t, 3> q{config_.heads, rows_, dim};
+  const std::array<std::int64_t, 3> k{config_.heads, columns_, dim};
+  require(dim > 0 && queries.shape() == q && keys.shape() == k, kWhere,
+          "queries and keys of '", config_.name, "' must be [", config_.heads,
+          ", ", rows_, ", dim] and [", config_.heads, ", ", columns_,
+          ", dim]; they are ", ShapeText{queries.shape()}, " and ",
+          ShapeText{keys.shape()});
+  const std::size_t head_size = area(rows_ + columns_, dim);
+  const std::size_t layer_size =
+      static_cast<std::size_t>(config_.heads) * head_size;
+  require(layers_ > 0 &&
+              vectors_.size() ==
+                  static_cast<std::size_t>(layers_ - 1) * layer_size &&
+              (layers_ == 1 || (dim == vector_dim_ && scale == vector_scale_)),
+          kWhere, "each layer of '", config_.name,
+          "' must have queries and keys, of one size and scale; layer ",
+          layers_ - 1, " comes after others");
+  vector_dim_ = dim;
+  vector_scale_ = scale;
+  for (std::int64_t head = 0; head < config_.heads; ++head) {
+    for (const auto& part : {queries, keys}) {
+      for (std::int64_t row = 0; row < part.extent(1); ++row) {
+        const float* const from = part.at(head, row);
+        std::transform(from, from + dim, std::back_inserter(vectors_),
+                       [](float x) { return Float16(x).bits; });
+      }
+    }
+  }
+}
+
+bool Section::has_vectors() const {
+  return vector_dim_ > 0 &&
+         vectors_.size() == static_cast<std::size_t>(layers_ * config_.heads) *
+                                area(rows_ + columns_, vector_dim_);
+}
+
+std::span<const std::uint16_t> Section::vectors(std::int64_t layer,
+                                                std::int64_t head) const {
+  require(has_vectors(), "view::Section", "'", config_.name,
+          "' has no queries and keys, only weights");
+  const std::size_t size = area(rows_ + columns_, vector_dim_);
+  return std::span(vectors_).subspan(place(layer, head) * size, size);
+}
+
+std::vector<std::uint16_t> Section::link(Range queries, Range keys) const {
+  const auto check = [this](Range range, std::int64_t count, const char* what) {
+    require(range.first >= 0 && range.first <= range.last && range.last < count,
+            "view::Section", "'", config_.name, "' has ", what, " 0 .. ",
+            count - 1, "; got ", range.first, " to ", range.last);
+  };
+  check(queries, rows_, "queries");
+  check(keys, columns_, "keys");
+  const auto count =
+      static_cast<std::uint64_t>(queries.last - queries.first) + 1;
+  std::vector<std::uint16_t> result;
+  for (std::int64_t i = 0; i < layers_ * config_.heads; ++i) {
+    const auto all = codes(i / config_.heads, i % config_.heads);
+    std::uint64_t sum = 0;
+    for (std::int64_t q = queries.first; q <= queries.last; ++q) {
+      const auto row = all.subspan(area(q, columns_));
+      for (std::int64_t k = keys.first; k <= keys.last; ++k) {
+        sum += row[static_cast<std::size_t>(k)];
+      }
+    }
+    result.push_back(static_cast<std::uint16_t>(
+        std::min<std::uint64_t>((sum + count / 2) / count, 65535)));
+  }
+  return result;
 }
 
 const HeadStatistics& Section::statistics(std::int64_t layer,
@@ -237,8 +349,8 @@ std::vector<std::uint16_t> Section::rollout() const {
 }
 
 std::size_t Section::bytes() const {
-  return codes_.size() * sizeof(codes_[0]) + thumbnails_.cells.size() +
-         statistics_.size() * sizeof(statistics_[0]);
+  return (codes_.size() + vectors_.size()) * sizeof(codes_[0]) +
+         thumbnails_.cells.size() + statistics_.size() * sizeof(statistics_[0]);
 }
 
 std::size_t Trace::add_axis(Axis axis) {
@@ -263,6 +375,35 @@ const Section& Trace::section(std::int64_t index) const {
           "view::Trace", "there are sections 0 .. ", sections_.size() - 1,
           "; got ", index);
   return sections_[static_cast<std::size_t>(index)];
+}
+
+void Trace::set_start(Start start) {
+  if (start.section) (void)section(*start.section);
+  const auto has = [&start](const Section& one) {
+    return start.layer.value_or(0) < one.layers() &&
+           start.head.value_or(0) < one.config().heads;
+  };
+  const auto said = [](const char* name, std::optional<std::int64_t> value) {
+    return value ? " " + std::string(name) + " " + std::to_string(*value) : "";
+  };
+  const bool counted =
+      start.layer.value_or(0) >= 0 && start.head.value_or(0) >= 0;
+  bool found = sections_.empty();
+  std::string there;
+  for (std::size_t i = 0; i < sections_.size(); ++i) {
+    const Section& one = sections_[i];
+    if (start.section && *start.section != static_cast<std::int64_t>(i)) {
+      continue;
+    }
+    found = found || has(one);
+    there += (there.empty() ? "'" : ", '") + one.config().name +
+             "' has layers 0 .. " + std::to_string(one.layers() - 1) +
+             " and heads 0 .. " + std::to_string(one.config().heads - 1);
+  }
+  require(counted && found, "view::Trace",
+          "the page must open at a head that is there: ", there, "; got",
+          said("layer", start.layer), said("head", start.head));
+  start_ = start;
 }
 
 std::size_t Trace::bytes() const {

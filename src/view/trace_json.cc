@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <nlohmann/json.hpp>
+#include "view/trace_json.h"
 
-#include "regard/view/trace.h"
+#include <utility>
+
 #include "view/base64.h"
 
 namespace regard::view {
@@ -14,7 +15,8 @@ Json number_or_null(const std::optional<double>& value) {
 }
 
 Json to_json(const HeadStatistics& s) {
-  return {{"entropy", s.entropy},
+  return {{"telling", s.telling},
+          {"entropy", s.entropy},
           {"distance", number_or_null(s.distance)},
           {"first", s.first},
           {"previous", number_or_null(s.previous)},
@@ -39,18 +41,42 @@ Json to_json(const Section& section) {
     }
     statistics.push_back(std::move(heads));
   }
-  return {{"name", section.config().name},
-          {"queries", section.config().queries},
-          {"keys", section.config().keys},
-          {"layers", section.layers()},
-          {"heads", section.config().heads},
-          {"causal", section.is_causal()},
-          {"thumbnails", to_json(section.thumbnails())},
-          {"statistics", std::move(statistics)},
-          {"rollout", section.has_rollout()}};
+  Json json = {{"name", section.config().name},
+               {"queries", section.config().queries},
+               {"keys", section.config().keys},
+               {"layers", section.layers()},
+               {"heads", section.config().heads},
+               {"causal", section.is_causal()},
+               {"thumbnails", to_json(section.thumbnails())},
+               {"statistics", std::move(statistics)},
+               {"rollout", section.has_rollout()}};
+  if (section.has_vectors()) {
+    json["vectors"] = {{"dim", section.vector_dim()},
+                       {"scale", section.vector_scale()}};
+  }
+  return json;
+}
+
+Json to_json(const Start& start) {
+  Json json = Json::object();
+  if (start.section) json["section"] = *start.section;
+  if (start.layer) json["layer"] = *start.layer;
+  if (start.head) json["head"] = *start.head;
+  return json;
 }
 
 }  // namespace
+
+// A note for every reader is a string, as it always was.
+nlohmann::ordered_json model_json(const std::string& name, const Note& note) {
+  Json line = "";
+  if (note.size() == 1 && note.begin()->first.empty()) {
+    line = note.begin()->second;
+  } else if (!note.empty()) {
+    line = note;
+  }
+  return {{"name", name}, {"note", std::move(line)}};
+}
 
 std::string header_json(const Trace& trace, const std::string& id) {
   Json axes = Json::array();
@@ -64,7 +90,8 @@ std::string header_json(const Trace& trace, const std::string& id) {
   const Json header = {{"format", "regard-trace"},
                        {"version", 1},
                        {"id", id},
-                       {"model", {{"name", trace.model}, {"note", trace.note}}},
+                       {"model", model_json(trace.model, trace.note)},
+                       {"start", to_json(trace.start())},
                        {"source", trace.source},
                        {"target", trace.target},
                        {"steps", trace.steps},

@@ -1,19 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "regard/view/translation.h"
 
+#include <cmath>
+#include <nlohmann/json.hpp>
 #include <utility>
+
+#include "io/read_file.h"
+#include "regard/core/error.h"
 
 namespace regard::view {
 namespace {
 
-void add(Trace& trace, SectionConfig config, const Tensor& weights) {
+TensorView<const float, 3> part(TensorView<const float, 4> all,
+                                std::int64_t layer) {
+  return {all.at(layer), {all.extent(1), all.extent(2), all.extent(3)}};
+}
+
+void add(Trace& trace, SectionConfig config, const Tensor& weights,
+         const nn::HeadVectors& vectors) {
   if (weights.shape()[0] == 0) return;  // an encoder without layers
   config.heads = weights.shape()[1];
   Section& section = trace.add_section(std::move(config));
   const auto all = weights.view<float, 4>();
   for (std::int64_t layer = 0; layer < all.extent(0); ++layer) {
-    section.add_layer(
-        {all.at(layer), {all.extent(1), all.extent(2), all.extent(3)}});
+    section.add_layer(part(all, layer));
+    const auto q = vectors.q.view<float, 4>();
+    section.add_vectors(part(q, layer), part(vectors.k.view<float, 4>(), layer),
+                        1 / std::sqrt(static_cast<double>(q.extent(3))));
   }
 }
 
@@ -34,10 +47,31 @@ Trace trace_translation(const tasks::Translator& translator,
   SectionConfig encoder{"encoder", source, source, 0, true};
   SectionConfig decoder{"decoder", target, read, 0, true};
   SectionConfig cross{"cross", target, source, 0, false};
-  add(trace, std::move(encoder), seen.weights.encoder);
-  add(trace, std::move(decoder), seen.weights.decoder);
-  add(trace, std::move(cross), seen.weights.cross);
+  add(trace, std::move(encoder), seen.weights.encoder,
+      seen.weights.encoder_vectors);
+  add(trace, std::move(decoder), seen.weights.decoder,
+      seen.weights.decoder_vectors);
+  add(trace, std::move(cross), seen.weights.cross, seen.weights.cross_vectors);
   return trace;
+}
+
+Note read_note(const std::filesystem::path& model) {
+  constexpr const char* kWhere = "view::read_note";
+  const std::filesystem::path path = model / "note.json";
+  if (!std::filesystem::exists(path)) return {};
+  const auto json = nlohmann::json::parse(io::read_file(path, kWhere), nullptr,
+                                          /*allow_exceptions=*/false);
+  Note note;
+  bool strings = json.is_object();
+  for (const auto& [language, line] : json.items()) {
+    strings = strings && line.is_string();
+    if (strings) note[language] = line;
+  }
+  if (!strings) {
+    throw_parse_error(kWhere, "a note is {\"en\": \"...\", \"zh\": \"...\"}; '",
+                      path.string(), "' is something else");
+  }
+  return note;
 }
 
 }  // namespace regard::view

@@ -10,12 +10,14 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <cstring>
 #include <nlohmann/json.hpp>
 
 #include "cli/run_program.h"
 #include "io/files.h"
 #include "regard/io/safetensors.h"
 #include "regard/view/server.h"
+#include "regard/view/translation.h"
 #include "view/small_translator.h"
 
 namespace regard::test {
@@ -153,6 +155,69 @@ TEST_F(ViewCommand, ExportsAPageOfWeightsFromElsewhere) {
   EXPECT_THAT(text, HasSubstr("id=\"regard-block-0-2-0\""));
   EXPECT_THAT(text, Not(HasSubstr("id=\"regard-block-0-0-0\"")));
   EXPECT_THAT(text, Not(HasSubstr("id=\"regard-block-0-2-1\"")));
+}
+
+TEST_F(ViewCommand, OpensWhereItIsTold) {
+  const std::string page = folder_ / "page.html";
+  const auto start = [&](std::vector<std::string> more) {
+    std::vector<std::string> all = {"view",    "--model",  model(),
+                                    kSentence, "--export", page};
+    all.insert(all.end(), more.begin(), more.end());
+    const Ended ended = run_regard(all);
+    EXPECT_EQ(ended.code, 0) << ended.err;
+    const std::string text = read_text(page);
+    const std::size_t from = text.find("\"start\":");
+    return text.substr(from, text.find('}', from) + 1 - from);
+  };
+  EXPECT_EQ(start({}), "\"start\":{}");
+  EXPECT_EQ(start({"--attention", "decoder", "--layer", "2", "--head", "1"}),
+            "\"start\":{\"section\":1,\"layer\":2,\"head\":1}");
+  // Two layers in the encoder, three in the decoder.
+  EXPECT_EQ(start({"--layer", "2"}), "\"start\":{\"layer\":2}");
+  expect_usage({"view", "--model", model(), "--layer", "3"},
+               "--layer: there are layers 0 .. 2; got 3");
+  expect_usage({"view", "--model", model(), kSentence, "--attention", "encoder",
+                "--layer", "2"},
+               "--layer: there are layers 0 .. 1; got 2");
+  expect_usage({"view", "--model", model(), "--head", "9"},
+               "--head: there are heads 0 .. 2; got 9");
+  expect_usage({"view", "--model", model(), "--attention", "self"},
+               "--attention: there is encoder, decoder, cross; got 'self'");
+  expect_usage({"view", "--weights", folder_ / "w.safetensors", "--tokens",
+                folder_ / "t.json", "--head", "2"},
+               "--head: there are heads 0 .. 1; got 2");
+}
+
+TEST_F(ViewCommand, SaysWhatAModelIsWorth) {
+  const std::string page = folder_ / "page.html";
+  write_text(model() + "/note.json", R"({"en": "guesses", "zh": "x"})");
+  const Ended ended =
+      run_regard({"view", "--model", model(), kSentence, "--export", page});
+  ASSERT_EQ(ended.code, 0) << ended.err;
+  EXPECT_THAT(read_text(page),
+              HasSubstr(R"("note":{"en":"guesses","zh":"x"})"));
+}
+
+// What the page says of the bundled model is what its card says.
+TEST_F(ViewCommand, SaysOfTheBundledModelWhatItsCardSays) {
+  const std::string folder = REGARD_SOURCE_DIR "/models/en-zh";
+  const std::string card = read_text(folder + "/README.md");
+  const view::Note note = view::read_note(folder);
+  ASSERT_EQ(note.size(), 2u);
+  for (const char* row :
+       {"| English to Chinese | ", "| Chinese to English | "}) {
+    const std::size_t from = card.find(row) + std::strlen(row);
+    const std::string bleu = card.substr(from, card.find(' ', from) - from);
+    ASSERT_EQ(bleu.size(), 5u) << bleu;
+    EXPECT_THAT(note.at("en"), HasSubstr(bleu + " "));
+    EXPECT_THAT(note.at("zh"), HasSubstr(" " + bleu));
+  }
+  const std::size_t end = card.find(" pairs to learn from");
+  const std::size_t begin = card.rfind('\n', end) + 1;
+  const std::string pairs = card.substr(begin, end - begin);
+  const std::string count = pairs.substr(pairs.find_first_not_of(' '));
+  EXPECT_THAT(note.at("en"), HasSubstr(count));
+  EXPECT_THAT(note.at("zh"), HasSubstr(count));
 }
 
 TEST_F(ViewCommand, RefusesCommandLinesThatMakeNoSense) {

@@ -32,6 +32,7 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
       view::refuse_stranger({text, text, "", false}, "box.lan");
   if (!stranger && text.find("evil") != std::string::npos) std::abort();
   (void)view::small_number(text);
+  (void)view::small_range(text);
   try {
     const view::Tokens tokens = view::parse_tokens(text, "input");
     if (tokens.source.empty()) std::abort();

@@ -73,6 +73,29 @@ TEST(ExportedPage, HoldsTheHeaderAndEveryBlock) {
       viewer_page().substr(viewer_page().find("<!--regard-trace-->") + 19)));
 }
 
+TEST(ExportedPage, HoldsQueriesAndKeysWhereThereAreSome) {
+  EXPECT_EQ(content_of(exported_page(small_trace()), "regard-vectors-0-0-0"),
+            "");
+  Trace trace;
+  trace.add_axis({"source", {"a"}});
+  Section& section = trace.add_section({"encoder", 0, 0, 2, true});
+  const Tensor weights({1.0f, 1.0f}, {2, 1, 1});
+  const Tensor q({1.0f, -2.0f}, {2, 1, 1});
+  section.add_layer(weights.view<float, 3>());
+  section.add_vectors(q.view<float, 3>(), weights.view<float, 3>(), 1);
+  const std::string page = exported_page(trace);
+  // Halves: a query, then a key.
+  EXPECT_EQ(content_of(page, "regard-vectors-0-0-0"),
+            base64(std::string("\0\x3c\0\x3c", 4)));
+  EXPECT_EQ(content_of(page, "regard-vectors-0-0-1"),
+            base64(std::string("\0\xc0\0\x3c", 4)));
+  const auto header = nlohmann::json::parse(content_of(page, "regard-trace"));
+  EXPECT_EQ(header["sections"][0]["vectors"]["dim"], 1);
+  EXPECT_EQ(
+      content_of(exported_page(trace, {.heads = {1}}), "regard-vectors-0-0-0"),
+      "");
+}
+
 TEST(ExportedPage, CannotBeLeftByTheTextsInIt) {
   Trace trace = small_trace();
   trace.source =

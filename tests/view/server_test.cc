@@ -136,11 +136,11 @@ TEST_F(ViewServer, GivesThePageWithItsPolicy) {
 TEST_F(ViewServer, TellsOfItsModelAndLimits) {
   ServerOptions options;
   options.model = "small";
-  options.note = "untrained";
+  options.note = {{"en", "untrained"}, {"zh", "x"}};
   const Running running(small_.translator.get(), {}, options);
   const auto info = json::parse(running.client().Get("/api/info")->body);
   EXPECT_EQ(info["model"]["name"], "small");
-  EXPECT_EQ(info["model"]["note"], "untrained");
+  EXPECT_EQ(info["model"]["note"]["en"], "untrained");
   EXPECT_THAT(info["directions"].get<std::vector<std::string>>(),
               ElementsAre("en-de"));
   EXPECT_EQ(info["can_translate"], true);
@@ -173,6 +173,26 @@ TEST_F(ViewServer, TranslatesAndGivesTheWeights) {
   const auto rollout =
       client.Get("/api/weights?trace=" + id + "&section=0&layer=rollout");
   EXPECT_EQ(rollout->body, little_endian(truth.sections()[0].rollout()));
+  const auto link =
+      client.Get("/api/link?trace=" + id + "&section=2&queries=0-1&keys=1-1");
+  ASSERT_EQ(link->status, 200) << link->body;
+  EXPECT_EQ(link->body,
+            little_endian(truth.sections()[2].link({0, 1}, {1, 1})));
+  const auto vectors =
+      client.Get("/api/vectors?trace=" + id + "&section=1&layer=2&head=0");
+  ASSERT_EQ(vectors->status, 200) << vectors->body;
+  EXPECT_EQ(vectors->body, little_endian(truth.sections()[1].vectors(2, 0)));
+}
+
+TEST_F(ViewServer, OpensItsTranslationsWhereItIsTold) {
+  ServerOptions options;
+  options.start = {.section = 1, .head = 2};
+  const Running running(small_.translator.get(), {}, options);
+  const auto traced =
+      running.client().Post("/api/trace", R"({"text": "the cat"})", kJson);
+  ASSERT_EQ(traced->status, 200) << traced->body;
+  EXPECT_EQ(json::parse(traced->body)["start"],
+            (json{{"section", 1}, {"head", 2}}));
 }
 
 TEST_F(ViewServer, ShowsTheTraceItWasStartedWith) {
@@ -250,6 +270,7 @@ TEST_F(ViewServer, RefusesTextsAndBodiesThatAreTooLong) {
   const auto result =
       running.client().Post("/api/trace", R"({"text": "a a a a a"})", kJson);
   EXPECT_EQ(json::parse(result->body)["error"]["limit"], 5);
+  EXPECT_EQ(json::parse(result->body)["error"]["count"], 6);
   expect_refused(running, json{{"text", std::string(200, 'a')}}.dump(), 413,
                  "too_large", "a body may have at most 100 bytes");
   // Chunks do not say how long they will become.
@@ -301,9 +322,10 @@ TEST_F(ViewServer, KnowsItsRoutesOnly) {
 TEST_F(ViewServer, RefusesBlocksThatAreNotThere) {
   const Running running(nullptr,
                         trace_translation(*small_.translator, "a dog"));
+  std::string route = "/api/weights";
   const auto expect = [&](const std::string& query, int status,
                           const std::string& code, const std::string& text) {
-    const auto result = running.client().Get("/api/weights" + query);
+    const auto result = running.client().Get(route + query);
     EXPECT_EQ(result->status, status) << query;
     EXPECT_EQ(error_code(result->body), code);
     EXPECT_THAT(error_text(result->body), HasSubstr(text)) << query;
@@ -323,6 +345,18 @@ TEST_F(ViewServer, RefusesBlocksThatAreNotThere) {
          "bad_request", "head must be a number");
   expect("?trace=start&section=2&layer=rollout", 400, "bad_request",
          "this section has no rollout");
+  route = "/api/vectors";
+  expect("?trace=no&section=0&layer=0&head=0", 404, "gone", "make room");
+  expect("?trace=start&section=0&layer=rollout&head=0", 400, "bad_request",
+         "layer must be a number");
+  expect("?trace=start&section=0&layer=0&head=3", 400, "bad_request",
+         "got layer 0, head 3");
+  route = "/api/link";
+  expect("?trace=no&section=0&queries=0-0&keys=0-0", 404, "gone", "make room");
+  expect("?trace=start&section=0&keys=0-0", 400, "bad_request",
+         "queries must be two numbers, such as 3-4");
+  expect("?trace=start&section=0&queries=0-0&keys=0-99", 400, "bad_request",
+         "'encoder' has keys 0 .. 2; got 0 to 99");
 }
 
 // Only a page's own origin may read; only our own names lead here.

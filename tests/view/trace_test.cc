@@ -88,6 +88,159 @@ TEST(Section, HasTheStatisticsOfTheDefinition) {
   EXPECT_TRUE(section.is_causal());
 }
 
+// The divergence of each row from what all rows prefer, as the header says it.
+double telling_by_definition(const Tensor& weights, bool self, bool causal) {
+  const auto w = view_of(weights);
+  const std::int64_t rows = w.extent(1);
+  const std::int64_t columns = w.extent(2);
+  const auto sees = [&](std::int64_t q) { return causal ? q + 1 : columns; };
+  std::vector<double> preferred(static_cast<std::size_t>(columns));
+  for (std::int64_t k = 0; k < columns; ++k) {
+    double sum = 0;
+    double count = 0;
+    for (std::int64_t q = 0; q < rows; ++q) {
+      if (k >= sees(q)) continue;
+      sum += w(0, q, k) * static_cast<double>(sees(q));
+      ++count;
+    }
+    preferred[static_cast<std::size_t>(k)] = sum / count;
+  }
+  double information = 0;
+  double near = 0;
+  for (std::int64_t q = 0; q < rows; ++q) {
+    double all = 0;
+    for (std::int64_t k = 0; k < sees(q); ++k) {
+      all += preferred[static_cast<std::size_t>(k)];
+    }
+    for (std::int64_t k = 0; k < sees(q); ++k) {
+      const double x = w(0, q, k);
+      const double p = preferred[static_cast<std::size_t>(k)] / all;
+      if (x > 0) information += x * std::log(x / p);
+      if (self && std::abs(q - k) <= 1) near += x;
+    }
+  }
+  const auto n = static_cast<double>(rows);
+  return information / n / std::log(static_cast<double>(columns)) *
+         (1 - near / n);
+}
+
+double telling(const Tensor& weights, bool self) {
+  return section_of(weights, self).statistics(0, 0).telling;
+}
+
+TEST(Section, SaysHowTellingAHeadIs) {
+  const Tensor free = random_weights(1, 7, 7, false, 1);
+  const Tensor masked = random_weights(1, 7, 7, true, 2);
+  const Tensor cross = random_weights(1, 5, 9, false, 3);
+  EXPECT_NEAR(telling(free, true), telling_by_definition(free, true, false),
+              1e-6);
+  EXPECT_NEAR(telling(masked, true), telling_by_definition(masked, true, true),
+              1e-6);
+  EXPECT_NEAR(telling(cross, false), telling_by_definition(cross, false, false),
+              1e-6);
+}
+
+TEST(Section, CallsNoHeadTellingThatLooksEverywhereOrAtOnePlace) {
+  constexpr std::int64_t kLength = 8;
+  Tensor even({1, kLength, kLength});
+  Tensor first({1, kLength, kLength});
+  Tensor own({1, kLength, kLength});
+  Tensor before({1, kLength, kLength});
+  Tensor behind({1, kLength, kLength});  // even, over what a causal mask shows
+  Tensor mirrored({1, kLength, kLength});
+  for (std::int64_t q = 0; q < kLength; ++q) {
+    for (std::int64_t k = 0; k < kLength; ++k) {
+      even.view<float, 3>()(0, q, k) = 1.0f / kLength;
+      if (k <= q) {
+        behind.view<float, 3>()(0, q, k) = 1.0f / static_cast<float>(q + 1);
+      }
+    }
+    first.view<float, 3>()(0, q, 0) = 1;
+    own.view<float, 3>()(0, q, q) = 1;
+    before.view<float, 3>()(0, q, std::max<std::int64_t>(q - 1, 0)) = 1;
+    mirrored.view<float, 3>()(0, q, kLength - 1 - q) = 1;
+  }
+  for (const Tensor* dull : {&even, &first, &own, &before, &behind}) {
+    EXPECT_NEAR(telling(*dull, true), 0, 1e-6);
+  }
+  // Two of eight tokens stand beside their mirror image.
+  EXPECT_NEAR(telling(mirrored, true), 6.0 / 8, 1e-6);
+  EXPECT_NEAR(telling(mirrored, false), 1, 1e-6);
+  EXPECT_EQ(telling(Tensor({1.0f}, {1, 1, 1}), true), 0);
+}
+
+TEST(Section, RanksHeadsByALink) {
+  Section section({"s", 0, 1, 2, false}, 2, 3);
+  section.add_layer(view_of(Tensor({0.5f, 0.25f, 0.25f, 0.0f, 0.0f, 1.0f,  //
+                                    1.0f, 0.0f, 0.0f, 0.2f, 0.8f, 0.0f},
+                                   {2, 2, 3})));
+  EXPECT_THAT(section.link({0, 0}, {1, 1}), ElementsAre(16384, 0));
+  // Summed over keys 1 and 2, averaged over queries 0 and 1.
+  EXPECT_THAT(section.link({0, 1}, {1, 2}),
+              ElementsAre((16384 + 16384 + 65535 + 1) / 2, (52428 + 1) / 2));
+  EXPECT_THAT(
+      [&] {
+        (void)section.link({0, 2}, {0, 0});
+      },
+      ThrowsMessage<InvalidArgument>(
+          HasSubstr("'s' has queries 0 .. 1; got 0 to 2")));
+  EXPECT_THAT(
+      [&] {
+        (void)section.link({0, 0}, {2, 1});
+      },
+      ThrowsMessage<InvalidArgument>(
+          HasSubstr("'s' has keys 0 .. 2; got 2 to 1")));
+}
+
+TEST(Section, KeepsQueriesAndKeysInHalfPrecision) {
+  Section section({"s", 0, 1, 1, false}, 1, 2);
+  const Tensor q({1.0f, -2.0f}, {1, 1, 2});
+  const Tensor k({0.5f, 0.1f, 3.0f, 4.0f}, {1, 2, 2});
+  section.add_layer(view_of(Tensor({0.5f, 0.5f}, {1, 1, 2})));
+  EXPECT_FALSE(section.has_vectors());
+  EXPECT_THAT([&] { (void)section.vectors(0, 0); },
+              ThrowsMessage<InvalidArgument>(
+                  HasSubstr("'s' has no queries and keys, only weights")));
+  section.add_vectors(view_of(q), view_of(k), 0.25);
+  EXPECT_TRUE(section.has_vectors());
+  EXPECT_EQ(section.vector_dim(), 2);
+  EXPECT_EQ(section.vector_scale(), 0.25);
+  // IEEE 754 binary16 of 1, -2, 0.5, 0.1, 3, 4.
+  EXPECT_THAT(section.vectors(0, 0),
+              ElementsAre(0x3c00, 0xc000, 0x3800, 0x2e66, 0x4200, 0x4400));
+  EXPECT_THAT([&] { section.add_vectors(view_of(q), view_of(k), 0.25); },
+              ThrowsMessage<InvalidArgument>(
+                  HasSubstr("each layer of 's' must have queries and keys")));
+  EXPECT_THAT([&] { section.add_vectors(view_of(k), view_of(k), 0.25); },
+              ThrowsMessage<InvalidArgument>(HasSubstr(
+                  "must be [1, 1, dim] and [1, 2, dim]; they are [1, 2, 2]")));
+  // A layer without them: nobody may ask for some of them.
+  section.add_layer(view_of(Tensor({0.5f, 0.5f}, {1, 1, 2})));
+  EXPECT_FALSE(section.has_vectors());
+}
+
+TEST(Trace, OpensAtAHeadThatIsThere) {
+  Trace trace;
+  trace.add_axis({"source", {"a"}});
+  const Tensor one({1.0f, 1.0f}, {2, 1, 1});
+  trace.add_section({"small", 0, 0, 2, true}).add_layer(view_of(one));
+  Section& large = trace.add_section({"large", 0, 0, 2, true});
+  large.add_layer(view_of(one));
+  large.add_layer(view_of(one));
+  trace.set_start({.layer = 1});
+  trace.set_start({.section = 0, .head = 1});
+  const auto header = nlohmann::json::parse(header_json(trace, ""));
+  EXPECT_EQ(header["start"], (nlohmann::json{{"section", 0}, {"head", 1}}));
+  EXPECT_THAT([&] { trace.set_start({.section = 0, .layer = 1}); },
+              ThrowsMessage<InvalidArgument>(HasSubstr(
+                  "the page must open at a head that is there: 'small' has "
+                  "layers 0 .. 0 and heads 0 .. 1; got layer 1")));
+  EXPECT_THAT([&] { trace.set_start({.head = -1}); },
+              ThrowsMessage<InvalidArgument>(HasSubstr("got head -1")));
+  EXPECT_THAT([&] { trace.set_start({.section = 2}); },
+              ThrowsMessage<InvalidArgument>(HasSubstr("sections 0 .. 1")));
+}
+
 TEST(Section, IsCausalOnlyWhereNothingLooksAhead) {
   const Tensor ahead({0.5f, 0.5f, 0.0f, 1.0f}, {1, 2, 2});
   EXPECT_FALSE(section_of(ahead, true).is_causal());
@@ -246,7 +399,7 @@ TEST(Trace, RefusesSectionsBetweenNoAxes) {
 TEST(Header, SaysAllButTheWeights) {
   Trace trace;
   trace.model = "m";
-  trace.note = "untrained";
+  trace.note = {{"", "untrained"}};
   trace.source = "a b";
   trace.target = "c";
   trace.steps = 1;
@@ -262,6 +415,7 @@ TEST(Header, SaysAllButTheWeights) {
   EXPECT_EQ(header["id"], "x1");
   EXPECT_EQ(header["model"]["name"], "m");
   EXPECT_EQ(header["model"]["note"], "untrained");
+  EXPECT_EQ(header["start"], nlohmann::json::object());
   EXPECT_EQ(header["steps"], 1);
   EXPECT_EQ(header["axes"][0]["tokens"][1], "b");
   EXPECT_EQ(header["axes"][1]["tokens"][0], "c\ufffd");

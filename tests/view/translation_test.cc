@@ -5,7 +5,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <fstream>
+
+#include "io/files.h"
 #include "regard/core/error.h"
+#include "regard/core/float16.h"
 #include "support/reference_transformer.h"
 #include "view/small_translator.h"
 
@@ -64,6 +69,77 @@ TEST(TranslationTrace, HasTheWeightsThatTheDefinitionGives) {
   double largest = 0;
   for (const double w : truth.cross[2][0][0]) largest = std::max(largest, w);
   EXPECT_GT(largest, 0.3);
+}
+
+// Softmax over the visible keys of scale * q k^T, from the halves that a trace
+// keeps, is the weight that the definition gives.
+void expect_made_of_vectors(const Section& section,
+                            const std::vector<std::vector<test::Rows>>& truth) {
+  ASSERT_TRUE(section.has_vectors());
+  const std::int64_t dim = section.vector_dim();
+  const auto half = [](std::uint16_t bits) {
+    Float16 value;
+    value.bits = bits;
+    return static_cast<double>(static_cast<float>(value));
+  };
+  for (std::int64_t layer = 0; layer < section.layers(); ++layer) {
+    for (std::int64_t head = 0; head < section.config().heads; ++head) {
+      const auto all = section.vectors(layer, head);
+      const auto keys =
+          all.subspan(static_cast<std::size_t>(section.rows() * dim));
+      for (std::int64_t q = 0; q < section.rows(); ++q) {
+        const auto& row =
+            truth[static_cast<std::size_t>(layer)]
+                 [static_cast<std::size_t>(head)][static_cast<std::size_t>(q)];
+        std::vector<double> weights;
+        double sum = 0;
+        const std::int64_t seen =
+            section.is_causal() ? q + 1 : section.columns();
+        for (std::int64_t k = 0; k < seen; ++k) {
+          double score = 0;
+          for (std::int64_t i = 0; i < dim; ++i) {
+            score += half(all[static_cast<std::size_t>(q * dim + i)]) *
+                     half(keys[static_cast<std::size_t>(k * dim + i)]);
+          }
+          weights.push_back(std::exp(score * section.vector_scale()));
+          sum += weights.back();
+        }
+        for (std::size_t k = 0; k < weights.size(); ++k) {
+          EXPECT_NEAR(weights[k] / sum, row[k], 0.02)
+              << section.config().name << " layer " << layer << " head " << head
+              << " query " << q << " key " << k;
+        }
+      }
+    }
+  }
+}
+
+TEST(TranslationTrace, HasTheQueriesAndKeysThatMakeTheWeights) {
+  test::SmallTranslator small;
+  const Trace trace = trace_translation(*small.translator, kSentence);
+  const test::ReferenceWeights truth =
+      test::ReferenceTransformer(small.config.model, small.parameters)
+          .run(ids_of(*small.vocabulary, trace.axes()[0].tokens),
+               ids_of(*small.vocabulary, trace.axes()[2].tokens));
+  expect_made_of_vectors(trace.sections()[0], truth.encoder);
+  expect_made_of_vectors(trace.sections()[1], truth.decoder);
+  expect_made_of_vectors(trace.sections()[2], truth.cross);
+}
+
+TEST(ModelNote, IsReadFromItsFile) {
+  const regard::testing::TemporaryFolder folder;
+  EXPECT_TRUE(read_note(folder / "model").empty());
+  std::filesystem::create_directory(folder / "model");
+  const auto write = [&](const char* text) {
+    std::ofstream(folder / "model" / "note.json") << text;
+  };
+  write(R"({"en": "good", "zh": "x"})");
+  EXPECT_EQ(read_note(folder / "model"), (Note{{"en", "good"}, {"zh", "x"}}));
+  for (const char* text : {"", "[1]", R"({"en": 1})"}) {
+    write(text);
+    EXPECT_THAT([&] { (void)read_note(folder / "model"); },
+                ThrowsMessage<ParseError>(HasSubstr("note.json")));
+  }
 }
 
 TEST(TranslationTrace, IsOfTheTranslationThatTranslateGives) {

@@ -86,10 +86,27 @@ export function colorTable(count: number, palette: PaletteName, dark: boolean, c
   return table;
 }
 
-// One colour a head. The first eight are told apart with any colour vision (after
-// Okabe and Ito, and Tol); with more heads they come again, and the number tells.
-const HEADS_LIGHT = ['#1f6fb2', '#c8500a', '#00815f', '#a3417f', '#8a6d00', '#3c3c9e', '#b3202c', '#4f6a76'];
-const HEADS_DARK = ['#6cb6f0', '#f0935a', '#3ecfa3', '#e493c8', '#e3c24a', '#a3a3f5', '#f2808a', '#a9bfc9'];
+// From -1 (orange) over nothing to 1 (blue), for products that may be negative.
+const MINUS: Rgb = [200, 80, 10];
+const PLUS: Rgb = [29, 95, 138];
+const MINUS_DARK: Rgb = [240, 147, 90];
+const PLUS_DARK: Rgb = [108, 182, 240];
+export function signedColor(t: number, dark: boolean): Rgb {
+  const zero = dark ? INK_DARK[0] : INK_LIGHT[0];
+  const end = t < 0 ? (dark ? MINUS_DARK : MINUS) : dark ? PLUS_DARK : PLUS;
+  return between([zero, end], Math.sqrt(Math.abs(t)));
+}
+
+// One colour a head. Twelve are told apart with any colour vision, and from the
+// paper (a test holds that); with more heads they come again, and the number tells.
+const HEADS_LIGHT = [
+  ...['#056db5', '#ff2d74', '#3ba302', '#942f78', '#7d6603', '#199cab'],
+  ...['#a871ff', '#804d3e', '#0300e0', '#074449', '#8e8884', '#1a4703'],
+];
+const HEADS_DARK = [
+  ...['#109abd', '#fd8609', '#24fc7f', '#fe0099', '#f1e9d8', '#5f5ef7'],
+  ...['#e61819', '#aeb7ff', '#357e66', '#e0a0a0', '#9e9163', '#71f9f9'],
+];
 
 export function headColor(head: number, dark: boolean): string {
   return (dark ? HEADS_DARK : HEADS_LIGHT)[head % HEADS_LIGHT.length];

@@ -21,7 +21,7 @@ export interface Heat {
   queries: string[]; // as shown
   keys: string[];
   shown: number; // rows up to the chosen step
-  causal: boolean;
+  ends: number[]; // how many keys each row sees
   dark: boolean;
   palette: PaletteName;
   curve: Curve;
@@ -54,7 +54,7 @@ export function heatImage(heat: Heat): HTMLCanvasElement {
   const { rows, columns, codes } = heat.block;
   const pixels = new Uint32Array(rows * columns);
   for (let q = 0; q < heat.shown; ++q) {
-    const end = q * columns + visibleKeys(heat, rows, columns, q);
+    const end = q * columns + heat.ends[q];
     for (let i = q * columns; i < end; ++i) pixels[i] = heat.table[codes[i]];
   }
   return toCanvas(pixels, columns, rows);
@@ -91,7 +91,7 @@ export function pooledCodes(
 }
 
 function pooledImage(heat: Heat, layout: HeatLayout, ratio: number): HTMLCanvasElement {
-  const { rows, columns } = heat.block;
+  const { rows } = heat.block;
   const cell = layout.cell * ratio;
   const width = Math.max(1, Math.floor(layout.plotWidth * ratio));
   const height = Math.max(1, Math.floor(layout.plotHeight * ratio));
@@ -100,10 +100,7 @@ function pooledImage(heat: Heat, layout: HeatLayout, ratio: number): HTMLCanvasE
   for (let y = 0; y < height; ++y) {
     const q = Math.floor(layout.y0 + (y + 0.999) / cell);
     if (Math.floor(layout.y0 + y / cell) >= heat.shown) break;
-    const end = Math.min(
-      width,
-      Math.ceil((visibleKeys(heat, rows, columns, Math.min(q, rows - 1)) - layout.x0) * cell),
-    );
+    const end = Math.min(width, Math.ceil((heat.ends[Math.min(q, rows - 1)] - layout.x0) * cell));
     for (let x = 0; x < end; ++x) pixels[y * width + x] = heat.table[pooled[y * width + x]];
   }
   return toCanvas(pixels, width, height);
@@ -112,6 +109,13 @@ function pooledImage(heat: Heat, layout: HeatLayout, ratio: number): HTMLCanvasE
 export function percent(weight: number): string {
   const p = weight * 100;
   return `${p >= 10 ? p.toFixed(1) : p >= 0.1 || p === 0 ? p.toFixed(p === 0 ? 0 : 2) : p.toFixed(3)} %`;
+}
+
+// The number in a cell, in hundredths: none is left empty.
+export function cellText(weight: number): string {
+  const p = weight * 100;
+  if (p >= 0.95) return String(Math.round(p));
+  return p >= 0.05 ? p.toFixed(1) : p > 0 ? '<0.1' : '0';
 }
 
 interface Range {
@@ -157,7 +161,7 @@ function paintCells(pen: Pen, heat: Heat, layout: HeatLayout): void {
   const k = visibleRange(layout.x0, layout.plotWidth, cell, columns);
   const gap = cell >= 14 ? 1.5 : 0;
   for (let i = q.from; i < q.to; ++i) {
-    const end = Math.min(k.to, visibleKeys(heat, rows, columns, i));
+    const end = Math.min(k.to, heat.ends[i]);
     for (let j = k.from; j < end; ++j) {
       const weight = weightOf(codes[i * columns + j]);
       const color = paletteColor(heat.palette, heat.dark, position(weight, heat.curve, heat.max));
@@ -169,13 +173,15 @@ function paintCells(pen: Pen, heat: Heat, layout: HeatLayout): void {
       const y2 = Math.min(y + cell - gap, bottom);
       if (x2 <= x1 || y2 <= y1) continue;
       pen.rect(x1, y1, x2 - x1, y2 - y1, css(color), 1, gap > 0 ? Math.min(3, cell / 8) : 0);
-      if (cell >= 28 && weight >= 0.005 && x1 === x && y1 === y) {
+      if (cell >= 28 && x1 === x && y1 === y) {
         const fill = luminance(color) > 0.28 ? '#10202e' : '#f5f7f7';
-        pen.text(x + (cell - gap) / 2, y + (cell - gap) / 2, String(Math.round(weight * 100)), {
+        // What is next to nothing is written, but does not shout.
+        const faint = weight < 0.0095;
+        pen.text(x + (cell - gap) / 2, y + (cell - gap) / 2, cellText(weight), {
           fill,
-          size: 11,
+          size: faint ? 10 : 11,
           align: 'center',
-          opacity: 0.85,
+          opacity: faint ? 0.5 : 0.85,
         });
       }
     }

@@ -58,7 +58,7 @@ export interface LinesPicture {
   queries: string[];
   keys: string[];
   shown: number;
-  focus: { side: 'query' | 'key'; index: number } | null;
+  focus: { side: 'query' | 'key'; index: number; other: number | null } | null; // other: the end of one link
   heads: { color: string; block: Block; lines: Line[]; max: number }[];
   curve: Curve;
 }
@@ -114,7 +114,7 @@ function paintSide(
     if (y < -layout.row || y > height + layout.row) continue;
     const x = side === 'query' ? layout.leftX : layout.rightX;
     const align = side === 'query' ? 'right' : 'left';
-    const chosen = focus !== null && focus.side === side && focus.index === i;
+    const chosen = focus !== null && i === (focus.side === side ? focus.index : focus.other);
     let strength = 0;
     if (focus && focus.side !== side) {
       // One small bar a head, as long as its weight.
@@ -131,7 +131,7 @@ function paintSide(
     const quiet = (side === 'query' && i >= picture.shown) || (focus && !chosen && focus.side === side);
     const opacity = quiet
       ? 0.35
-      : focus && focus.side !== side
+      : !chosen && focus && focus.side !== side
         ? 0.35 + 0.65 * Math.min(1, Math.sqrt(strength) * 1.3)
         : 1;
     pen.text(side === 'query' ? x - 2 : x + 2, y, shorten(tokens[i], longest), {

@@ -14,14 +14,16 @@ import { findSource } from './source';
 import { GridView } from './views/grid';
 import { HeadView } from './views/head';
 import { LinesView } from './views/lines';
+import { QkView } from './views/qk';
 import type { View } from './views/view';
 
 class Page {
   private readonly app = new App(findSource(document));
   private readonly composer = new Composer(this.app);
-  private readonly readout = new Readout(this.app);
+  private readonly qk = new QkView(this.app);
+  private readonly readout = new Readout(this.app, () => this.qk.place());
   private readonly legend = new Legend(this.app);
-  private readonly statistics = new StatisticsPanel(this.app);
+  private readonly statistics = new StatisticsPanel(this.app, () => this.reveal());
   private readonly steps = new Steps(this.app);
   private readonly help = new Help(this.app);
   private readonly grid = new GridView(this.app, (text) => this.readout.say(text));
@@ -39,10 +41,11 @@ class Page {
     { class: 'figure', 'aria-labelledby': 'figure' },
     this.title,
     this.stage,
-    this.readout.element,
     this.legend.element,
   );
-  private readonly work = h('div', { class: 'work' }, this.figure, this.statistics.element);
+  // Words beside the picture: what is under the pointer is never below the fold.
+  private readonly side = h('div', { class: 'side' }, this.readout.element, this.statistics.element);
+  private readonly work = h('div', { class: 'work' }, this.figure, this.side);
   private readonly tagline = h('span', { class: 'tagline' });
   private readonly model = h('p', { class: 'model' });
   private readonly languageButton = h('button', { type: 'button', class: 'quiet' });
@@ -74,7 +77,13 @@ class Page {
   }
 
   private get view(): View {
-    return { grid: this.grid, head: this.head, lines: this.lines }[this.app.state.view];
+    return { grid: this.grid, head: this.head, lines: this.lines, qk: this.qk }[this.app.state.view];
+  }
+
+  // The chosen head comes onto the screen.
+  private reveal(): void {
+    if (this.app.state.view === 'grid') this.grid.scrollToChosen();
+    else this.title.scrollIntoView({ block: 'nearest' });
   }
 
   private update(changed: Changed): void {
@@ -127,8 +136,9 @@ class Page {
   private showModel(): void {
     const { trace, info } = this.app.state;
     const model = trace?.model ?? info?.model;
-    this.model.replaceChildren(model?.name ?? '', model?.note ? h('span', { class: 'note' }, model.note) : '');
-    this.model.hidden = !model?.name && !model?.note;
+    const note = this.app.inLanguage(model?.note ?? '');
+    this.model.replaceChildren(model?.name ?? '', note && h('span', { class: 'note' }, note));
+    this.model.hidden = !model?.name && !note;
     document.title = trace?.source ? `${trace.source.slice(0, 60)} · regard` : 'regard';
   }
 
@@ -209,6 +219,7 @@ class Page {
     if (!app.state.trace) return false;
     if (shift) {
       if (app.state.view === 'head') this.head.walk(down, right);
+      else if (app.state.view === 'qk') this.qk.walk(down, right);
       else if (app.state.view === 'lines' && down !== 0) this.lines.walk(down);
       else return false;
       return true;
@@ -225,8 +236,10 @@ class Page {
       '1': () => app.go({ view: 'grid' }),
       '2': () => app.go({ view: 'head' }),
       '3': () => app.go({ view: 'lines' }),
+      '4': () => app.go({ view: app.section?.vectors ? 'qk' : app.state.view }),
       s: () => app.moveSection(1),
-      r: () => this.toolbar.toggleRollout(),
+      r: () => app.toggleRollout(),
+      w: () => this.toolbar.toggleWords(),
       ',': () => app.moveStep(-1),
       '.': () => app.moveStep(1),
       '+': () => this.zoom(1),

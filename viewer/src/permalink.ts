@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is looked at, in the address: #text=...&direction=...&section=0&layer=1&head=2&view=head&step=3
+// What is looked at, in the address:
+// #text=...&direction=...&section=0&layer=1&head=2&view=head&words=1&at=3,5&step=3
+import { PAIRS, type Pair } from './lens';
 import type { Layer } from './trace';
 
-export type ViewName = 'grid' | 'head' | 'lines';
-export const VIEWS: readonly ViewName[] = ['grid', 'head', 'lines'];
+export type ViewName = 'grid' | 'head' | 'lines' | 'qk';
+export const VIEWS: readonly ViewName[] = ['grid', 'head', 'lines', 'qk'];
 
 export interface Place {
   text: string;
@@ -14,6 +16,10 @@ export interface Place {
   heads: number[]; // those that the lines show; empty means `head` alone
   view: ViewName;
   step: number; // from 1; 0 means all
+  words: boolean; // pieces are merged
+  pair: Pair;
+  at?: { q: number | null; k: number | null } | null; // what was clicked
+  chosen: boolean; // somebody named a head; otherwise the page chooses one
 }
 
 export function writePlace(place: Place): string {
@@ -23,6 +29,9 @@ export function writePlace(place: Place): string {
   parts.push(['section', String(place.section)], ['layer', String(place.layer)], ['head', String(place.head)]);
   if (place.heads.length > 1) parts.push(['heads', place.heads.join(',')]);
   parts.push(['view', place.view]);
+  if (place.words) parts.push(['words', '1']);
+  if (place.pair !== '') parts.push(['pair', place.pair]);
+  if (place.at) parts.push(['at', `${place.at.q ?? ''},${place.at.k ?? ''}`]);
   if (place.step > 0) parts.push(['step', String(place.step)]);
   return '#' + parts.map(([key, value]) => `${key}=${encodeURIComponent(value)}`).join('&');
 }
@@ -44,6 +53,9 @@ export function readPlace(hash: string): Place {
     }
   }
   const view = found.get('view') as ViewName;
+  const pair = found.get('pair') as Pair;
+  const at = /^(\d{0,6}),(\d{0,6})$/.exec(found.get('at') ?? '');
+  const index = (text: string) => (text === '' ? null : Number(text));
   const heads = (found.get('heads') ?? '')
     .split(',')
     .filter((one) => /^\d{1,6}$/.test(one))
@@ -55,19 +67,23 @@ export function readPlace(hash: string): Place {
     layer: found.get('layer') === 'rollout' ? 'rollout' : whole(found.get('layer')),
     head: whole(found.get('head')),
     heads: [...new Set(heads)],
-    view: VIEWS.includes(view) ? view : 'grid',
+    view: VIEWS.includes(view) ? view : 'head',
     step: whole(found.get('step')),
+    words: found.get('words') === '1',
+    pair: PAIRS.includes(pair) ? pair : '',
+    at: at && at[0] !== ',' ? { q: index(at[1]), k: index(at[2]) } : null,
+    chosen: found.has('section') || found.has('layer') || found.has('head'),
   };
 }
 
 // The same place in a trace that may be smaller than the one it was written for.
 export function fitPlace(
   place: Place,
-  sections: readonly { layers: number; heads: number; rollout: boolean }[],
+  sections: readonly { layers: number; heads: number; rollout: boolean; vectors: unknown }[],
   steps: number,
 ): Place {
   const section = Math.min(place.section, sections.length - 1);
-  const { layers, heads, rollout } = sections[section];
+  const { layers, heads, rollout, vectors } = sections[section];
   const layer = place.layer === 'rollout' ? (rollout ? 'rollout' : 0) : Math.min(place.layer, layers - 1);
   return {
     ...place,
@@ -75,6 +91,8 @@ export function fitPlace(
     layer,
     head: Math.min(place.head, heads - 1),
     heads: place.heads.filter((head) => head < heads),
+    // A product of layers has no queries and keys of its own.
+    view: place.view === 'qk' && (!vectors || layer === 'rollout') ? 'head' : place.view,
     step: place.step >= steps ? 0 : place.step,
   };
 }

@@ -59,8 +59,10 @@ export function toPng(app: App, picture: Picture): Promise<Blob | null> {
 
 // The numbers of the head that is looked at, with its tokens.
 export function toJson(app: App, block: Block): string {
-  const { trace, section: index, layer, head } = app.state;
+  const { trace, section: index, layer, head, pair } = app.state;
   const section = app.section!;
+  const words = app.state.words && app.hasPieces && app.state.view !== 'qk';
+  const whole = !words && pair === '';
   const weights: number[][] = [];
   for (let q = 0; q < block.rows; ++q) {
     const row: number[] = [];
@@ -79,8 +81,10 @@ export function toJson(app: App, block: Block): string {
       layer,
       head: layer === 'rollout' ? null : head,
       statistics: layer === 'rollout' ? null : section.statistics[layer][head],
-      queries: queriesOf(trace!, section),
-      keys: keysOf(trace!, section),
+      words,
+      pair: pair === '' ? null : pair,
+      queries: whole ? queriesOf(trace!, section) : app.queries,
+      keys: whole ? keysOf(trace!, section) : app.keys,
       weights,
     }) + '\n'
   );

@@ -1,7 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // Where traces come from: the server that sent the page, or the page itself.
-import { decodeBase64, decodeBlock, keysOf, parseTrace, queriesOf, TraceError } from './trace';
-import type { Block, Layer, Model, Trace } from './trace';
+import { codeBetween } from './lens';
+import type { Group } from './tokens';
+import {
+  decodeBase64,
+  decodeBlock,
+  decodeVectors,
+  keysOf,
+  parseModel,
+  parseTrace,
+  queriesOf,
+  TraceError,
+} from './trace';
+import type { Block, Layer, Model, Trace, Vectors } from './trace';
 
 export interface Info {
   model: Model;
@@ -16,6 +27,10 @@ export interface Source {
   info(): Promise<Info>;
   trace(text: string, direction: string): Promise<Trace>;
   block(trace: Trace, section: number, layer: Layer, head: number): Promise<Block>;
+  // The weight from a query to a key in every head, [layers, heads] as codes; null
+  // where a file does not hold it.
+  link(trace: Trace, section: number, query: Group, key: Group): Promise<(number | null)[]>;
+  vectors(trace: Trace, section: number, layer: number, head: number): Promise<Vectors>;
 }
 
 export class SourceError extends Error {
@@ -23,6 +38,7 @@ export class SourceError extends Error {
     readonly code: string,
     message: string,
     readonly limit?: number,
+    readonly count?: number, // what came, where there is a limit
   ) {
     super(message);
   }
@@ -71,6 +87,18 @@ function toBlock(trace: Trace, section: number, bytes: Uint8Array): Block {
   return decodeBlock(bytes, queriesOf(trace, one).length, keysOf(trace, one).length);
 }
 
+function toVectors(trace: Trace, section: number, bytes: Uint8Array): Vectors {
+  const one = trace.sections[section];
+  return decodeVectors(bytes, one.vectors!, queriesOf(trace, one).length, keysOf(trace, one).length);
+}
+
+// One code of a block in base64, without the others.
+function codeIn(base64: string, index: number): number {
+  const at = 2 * index;
+  const bytes = decodeBase64(base64.slice(Math.floor(at / 3) * 4, Math.floor(at / 3) * 4 + 8));
+  return bytes[at % 3] | (bytes[(at % 3) + 1] << 8);
+}
+
 // The trace is in the page: nothing is ever asked for.
 export class PageSource implements Source {
   readonly offline = true;
@@ -94,6 +122,21 @@ export class PageSource implements Source {
     if (found === null) throw new SourceError('missing_block', '');
     return toBlock(trace, section, decodeBase64(found));
   }
+
+  async link(trace: Trace, section: number, query: Group, key: Group): Promise<(number | null)[]> {
+    const { layers, heads, keys } = trace.sections[section];
+    const columns = trace.axes[keys].tokens.length;
+    return Array.from({ length: layers * heads }, (_, i) => {
+      const found = this.find(`regard-block-${section}-${Math.floor(i / heads)}-${i % heads}`)?.trim();
+      return found ? codeBetween((q, k) => codeIn(found, q * columns + k), query, key) : null;
+    });
+  }
+
+  async vectors(trace: Trace, section: number, layer: number, head: number): Promise<Vectors> {
+    const found = this.find(`regard-vectors-${section}-${layer}-${head}`);
+    if (found === null) throw new SourceError('missing_block', '');
+    return toVectors(trace, section, decodeBase64(found));
+  }
 }
 
 type Fetch = (url: string, init?: RequestInit) => Promise<Response>;
@@ -112,7 +155,7 @@ export class ServerSource implements Source {
       throw new SourceError('network', '');
     }
     if (response.ok) return response;
-    let error: { code?: unknown; message?: unknown; limit?: unknown } = {};
+    let error: { code?: unknown; message?: unknown; limit?: unknown; count?: unknown } = {};
     try {
       error = ((await response.json()) as { error?: typeof error }).error ?? {};
     } catch {
@@ -120,7 +163,8 @@ export class ServerSource implements Source {
     }
     const code = typeof error.code === 'string' ? error.code : 'other';
     const message = typeof error.message === 'string' ? error.message : `HTTP ${response.status}`;
-    throw new SourceError(code, message, typeof error.limit === 'number' ? error.limit : undefined);
+    const number = (value: unknown) => (typeof value === 'number' ? value : undefined);
+    throw new SourceError(code, message, number(error.limit), number(error.count));
   }
 
   async info(): Promise<Info> {
@@ -128,7 +172,7 @@ export class ServerSource implements Source {
     const trace = json.trace ? parseTrace(json.trace) : null;
     if (trace) this.asked.set(trace, 'info');
     return {
-      model: { name: String(json.model?.name ?? ''), note: String(json.model?.note ?? '') },
+      model: parseModel(json.model ?? {}),
       directions: Array.isArray(json.directions) ? json.directions.map(String) : [],
       canTranslate: json.can_translate === true,
       trace,
@@ -148,10 +192,25 @@ export class ServerSource implements Source {
   }
 
   async block(trace: Trace, section: number, layer: Layer, head: number): Promise<Block> {
+    const place = layer === 'rollout' ? 'layer=rollout' : `layer=${layer}&head=${head}`;
+    return toBlock(trace, section, await this.bytes(trace, section, 'weights', place));
+  }
+
+  async link(trace: Trace, section: number, query: Group, key: Group): Promise<(number | null)[]> {
+    const range = ({ from, to }: Group) => `${from}-${to - 1}`;
+    const bytes = await this.bytes(trace, section, 'link', `queries=${range(query)}&keys=${range(key)}`);
+    const { layers, heads } = trace.sections[section];
+    return [...decodeBlock(bytes, layers, heads).codes];
+  }
+
+  async vectors(trace: Trace, section: number, layer: number, head: number): Promise<Vectors> {
+    return toVectors(trace, section, await this.bytes(trace, section, 'vectors', `layer=${layer}&head=${head}`));
+  }
+
+  private async bytes(trace: Trace, section: number, what: string, place: string): Promise<Uint8Array> {
     const load = async () => {
-      const place = layer === 'rollout' ? 'layer=rollout' : `layer=${layer}&head=${head}`;
-      const response = await this.ask(`/api/weights?trace=${encodeURIComponent(trace.id)}&section=${section}&${place}`);
-      return toBlock(trace, section, new Uint8Array(await response.arrayBuffer()));
+      const url = `/api/${what}?trace=${encodeURIComponent(trace.id)}&section=${section}&${place}`;
+      return new Uint8Array(await (await this.ask(url)).arrayBuffer());
     };
     try {
       return await load();

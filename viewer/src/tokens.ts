@@ -2,8 +2,9 @@
 // How tokens are written on an axis, and how many of them.
 
 // SentencePiece marks a space by "▁", byte-level BPE by "Ġ"; WordPiece marks the
-// inside of a word by "##" before it, subword-nmt by "@@" behind what it goes on. A reader wants the words: a piece that begins one
-// stands as it is, a Latin piece that goes on gets a leading middle dot.
+// inside of a word by "##" before it, subword-nmt by "@@" behind what it goes on.
+// A reader wants the words: a piece that begins one stands as it is, a Latin piece
+// that goes on gets a leading middle dot.
 const SPACE = /^[\u2581\u0120]/;
 const SPECIAL = /^(<[^<>]*>|\[[A-Z]+\])$/;
 const LATIN = /^[\p{Script=Latin}\p{Script=Cyrillic}\p{Script=Greek}]/u;
@@ -35,6 +36,61 @@ export function showTokens(tokens: readonly string[]): string[] {
     const inside = pieces && !begins && LATIN.test(text);
     return (inside ? '·' : '') + text;
   });
+}
+
+// The tokens [from, to) that stand as one on an axis: a word, or a piece alone.
+export interface Group {
+  from: number;
+  to: number;
+}
+
+export const eachAlone = (count: number): Group[] => Array.from({ length: count }, (_, i) => ({ from: i, to: i + 1 }));
+
+// What may stand inside a word where only spaces are marked. Han and kana have no
+// spaces between words, so their pieces stay apart; punctuation too.
+const INSIDE = "[\\p{Script=Latin}\\p{Script=Cyrillic}\\p{Script=Greek}\\p{M}\\p{N}'’-]";
+const BEGINS_INSIDE = new RegExp(`^${INSIDE}`, 'u');
+const ENDS_INSIDE = new RegExp(`${INSIDE}$`, 'u');
+
+// The pieces of each word.
+export function wordsOf(tokens: readonly string[]): Group[] {
+  const marked = tokens.some((token) => SPACE.test(token));
+  const goesOn = (before: string, token: string): boolean => {
+    if (isSpecial(before) || isSpecial(token)) return false;
+    if (before.endsWith('@@') && before !== '@@') return true;
+    if (token.startsWith('##') && token.length > 2) return true;
+    if (!marked || SPACE.test(token)) return false;
+    return /^[\u2581\u0120]$/.test(before) || (ENDS_INSIDE.test(before) && BEGINS_INSIDE.test(token));
+  };
+  const groups: Group[] = [];
+  tokens.forEach((token, i) => {
+    if (i > 0 && goesOn(tokens[i - 1], token)) groups[groups.length - 1].to = i + 1;
+    else groups.push({ from: i, to: i + 1 });
+  });
+  return groups;
+}
+
+// How groups are written: a token alone as showTokens has it, several as one word.
+export function showGroups(tokens: readonly string[], groups: readonly Group[]): string[] {
+  const shown = showTokens(tokens);
+  const bare = (token: string) =>
+    visible(
+      token
+        .replace(SPACE, '')
+        .replace(/^##(?=.)/, '')
+        .replace(/(.)@@$/, '$1'),
+    );
+  return groups.map(({ from, to }) => (to - from === 1 ? shown[from] : tokens.slice(from, to).map(bare).join('')));
+}
+
+// Which of a pair of sentences each token belongs to, 0 or 1, where a separator
+// stands between them: [CLS] a [SEP] b [SEP], <s> a </s></s> b </s>. A separator
+// belongs to what it ends. Null where there are not two.
+export function pairOf(tokens: readonly string[]): number[] | null {
+  const ends = (token: string) => /^(\[SEP\]|<\/s>|<sep>)$/.test(token);
+  let part = 0;
+  const parts = tokens.map((token, i) => (i > 0 && ends(tokens[i - 1]) && !ends(token) ? ++part : part));
+  return part === 1 ? parts : null;
 }
 
 // At most `length` characters as a reader counts them.

@@ -2,6 +2,7 @@
 // The trace: what a model looked at for one input. See docs/viewer.md.
 
 export interface HeadStatistics {
+  telling: number | null; // from 0: looks everywhere, or always at one place
   entropy: number | null;
   distance: number | null;
   first: number | null;
@@ -19,6 +20,7 @@ export interface Section {
   thumbnails: { rows: number; columns: number; data: Uint8Array }; // [layers][heads][rows][columns]
   statistics: HeadStatistics[][];
   rollout: boolean;
+  vectors: { dim: number; scale: number } | null; // of its queries and keys, where they can be had
 }
 
 export interface Axis {
@@ -28,12 +30,20 @@ export interface Axis {
 
 export interface Model {
   name: string;
-  note: string;
+  note: string | Readonly<Record<string, string>>; // one line, or one in each language
+}
+
+// Where the page opens; what is not said is the page's to choose.
+export interface Start {
+  section?: number;
+  layer?: number;
+  head?: number;
 }
 
 export interface Trace {
   id: string;
   model: Model;
+  start: Start;
   source: string;
   target: string;
   steps: number;
@@ -46,6 +56,15 @@ export interface Block {
   rows: number;
   columns: number;
   codes: Uint16Array;
+}
+
+// The queries and keys of one head, [rows, dim] and [columns, dim]. The score of a
+// pair is scale * the sum of their products; softmax makes it a weight.
+export interface Vectors {
+  dim: number;
+  scale: number;
+  queries: Float32Array;
+  keys: Float32Array;
 }
 
 // A layer's number, or the product over all layers.
@@ -67,6 +86,30 @@ export function decodeBlock(bytes: Uint8Array, rows: number, columns: number): B
   const codes = new Uint16Array(rows * columns);
   for (let i = 0; i < codes.length; ++i) codes[i] = bytes[2 * i] | (bytes[2 * i + 1] << 8);
   return { rows, columns, codes };
+}
+
+// IEEE half precision; not every browser reads it by itself.
+export function halfOf(bits: number): number {
+  const sign = bits & 0x8000 ? -1 : 1;
+  const exponent = (bits >> 10) & 31;
+  const fraction = bits & 1023;
+  if (exponent === 31) return fraction === 0 ? sign * Infinity : NaN;
+  return sign * (exponent === 0 ? fraction * 2 ** -24 : (1024 + fraction) * 2 ** (exponent - 25));
+}
+
+// Half precision, little endian: all queries, then all keys.
+export function decodeVectors(
+  bytes: Uint8Array,
+  { dim, scale }: { dim: number; scale: number },
+  rows: number,
+  columns: number,
+): Vectors {
+  const wanted = 2 * (rows + columns) * dim;
+  if (bytes.length !== wanted) {
+    throw new TraceError(`vectors: ${rows} + ${columns} of ${dim} take ${wanted} bytes; ${bytes.length} came`);
+  }
+  const all = Float32Array.from({ length: wanted / 2 }, (_, i) => halfOf(bytes[2 * i] | (bytes[2 * i + 1] << 8)));
+  return { dim, scale, queries: all.subarray(0, rows * dim), keys: all.subarray(rows * dim) };
 }
 
 export const weightOf = (code: number): number => code / 65535;
@@ -116,6 +159,7 @@ function parseSection(value: unknown, name: string, axes: number): Section {
     for (let head = 0; head < heads; ++head) {
       const one = (given[layer]?.[head] ?? {}) as Json;
       row.push({
+        telling: figure(one.telling),
         entropy: figure(one.entropy),
         distance: figure(one.distance),
         first: figure(one.first),
@@ -135,7 +179,34 @@ function parseSection(value: unknown, name: string, axes: number): Section {
     thumbnails: { rows, columns, data },
     statistics,
     rollout: json.rollout === true,
+    vectors: parseVectors(json.vectors, `${name}.vectors`),
   };
+}
+
+function parseVectors(value: unknown, name: string): Section['vectors'] {
+  if (value === undefined || value === null) return null;
+  const json = object(value, name);
+  const scale = figure(json.scale);
+  if (scale === null) fail(`${name}.scale must be a number`);
+  return { dim: count(json.dim, `${name}.dim`, 65536), scale: scale as number };
+}
+
+function parseNote(value: unknown): Model['note'] {
+  if (typeof value !== 'object' || value === null) return text(value);
+  return Object.fromEntries(Object.entries(value).map(([language, line]) => [language, text(line)]));
+}
+
+export const parseModel = (json: Record<string, unknown>): Model => ({
+  name: text(json.name),
+  note: parseNote(json.note),
+});
+
+function parseStart(value: unknown): Start {
+  const json = object(value ?? {}, 'start');
+  const start: Start = {};
+  for (const key of ['section', 'layer', 'head'] as const)
+    if (json[key] !== undefined && json[key] !== null) start[key] = count(json[key], `start.${key}`, 10_000);
+  return start;
 }
 
 export function parseTrace(value: unknown): Trace {
@@ -153,7 +224,8 @@ export function parseTrace(value: unknown): Trace {
   const model = object(json.model ?? {}, 'model');
   return {
     id: text(json.id),
-    model: { name: text(model.name), note: text(model.note) },
+    model: parseModel(model),
+    start: parseStart(json.start),
     source: text(json.source),
     target: text(json.target),
     steps: count(json.steps ?? 0, 'steps', 1_000_000),

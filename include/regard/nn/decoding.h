@@ -15,12 +15,22 @@ namespace regard::nn {
 
 class DecoderState;
 
+// The queries and keys that weights were made of: softmax over the visible keys
+// of q k^T / sqrt(head_dim).
+struct HeadVectors {
+  Tensor q;  // [layers, heads, queries, head_dim]
+  Tensor k;  // [layers, heads, keys, head_dim]
+};
+
 // What every head gave weight to while a model read a source and wrote a
 // target. A hidden pair has weight 0.
 struct AttentionTrace {
   Tensor encoder;  // [encoder_layers, heads, source, source]
   Tensor decoder;  // [decoder_layers, heads, target, target], causal
   Tensor cross;    // [decoder_layers, heads, target, source]
+  HeadVectors encoder_vectors;
+  HeadVectors decoder_vectors;
+  HeadVectors cross_vectors;
 };
 
 // A Transformer made ready to write sentences token by token: a copy of its

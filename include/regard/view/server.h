@@ -33,7 +33,8 @@ struct ServerOptions {
   std::string host = "127.0.0.1";
   int port = 0;       // 0: any that is free
   std::string model;  // its name
-  std::string note;   // one line on what it is worth
+  Note note{};        // one line on what it is worth
+  Start start{};      // where the page opens a translation, if it has that head
   tasks::TranslateOptions translate{};
   ServerLimits limits{};
 };
@@ -48,6 +49,9 @@ bool server_available();
 //   GET  /api/info     the model, the limits, and the trace given at the start
 //   POST /api/trace    {"text": ..., "direction": ...} -> the trace's header
 //   GET  /api/weights  ?trace=&section=&layer=&head= -> the weights of a head
+//   GET  /api/link     ?trace=&section=&queries=1-2&keys=3-3 -> the weight
+//                      between these tokens in every head
+//   GET  /api/vectors  ?trace=&section=&layer=&head= -> its queries and keys
 //
 // Every refusal is JSON, {"error": {"code", "message", "limit"}}. Only these
 // routes exist and no file is ever opened. Requests must come to localhost, to

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -22,6 +23,18 @@ struct Axis {
 // What a head does, in numbers: means over the rows that see anything. Those
 // that are missing make no sense where queries and keys are different texts.
 struct HeadStatistics {
+  // How much where it looks depends on who asks: from 0, where it looks
+  // everywhere, or always at the same place, to 1.
+  //
+  //   information / ln(keys) * (1 - near)
+  //
+  // information is the mean over rows of the Kullback-Leibler divergence of the
+  // row from what the rows prefer together, among the keys that it sees: of key
+  // k the mean, over the rows that see it, of its weight times the number of
+  // keys that the row sees. Without a mask that is the mutual information of
+  // query and key. near is the share on the query's own place and the ones
+  // beside it, which a head finds by position alone; 0 between two texts.
+  double telling = 0;
   double entropy = 0;              // of a row, in nats
   std::optional<double> distance;  // |query - key|
   double first = 0;                // share of the weight on key 0
@@ -60,6 +73,13 @@ class Section {
   // and for a weight that is not a number from 0 to 1.
   void add_layer(TensorView<const float, 3> weights);
 
+  // The queries [heads, rows, dim] and keys [heads, columns, dim] that the
+  // weights of the layer added last were made of: softmax of scale * q k^T.
+  // They are kept in half precision. Throws InvalidArgument for other shapes,
+  // and where a layer before it has none.
+  void add_vectors(TensorView<const float, 3> queries,
+                   TensorView<const float, 3> keys, double scale);
+
   const SectionConfig& config() const { return config_; }
   std::int64_t layers() const { return layers_; }
   std::int64_t rows() const { return rows_; }
@@ -72,6 +92,25 @@ class Section {
                                        std::int64_t head) const;
   const HeadStatistics& statistics(std::int64_t layer, std::int64_t head) const;
   const Thumbnails& thumbnails() const { return thumbnails_; }
+
+  // Weight from queries [first, last] to keys [first, last] in every head,
+  // [layers, heads]: summed over the keys, averaged over the queries. Throws
+  // InvalidArgument for a range that is not there.
+  struct Range {
+    std::int64_t first = 0;
+    std::int64_t last = 0;
+  };
+  std::vector<std::uint16_t> link(Range queries, Range keys) const;
+
+  // All layers have queries and keys.
+  bool has_vectors() const;
+  std::int64_t vector_dim() const { return vector_dim_; }
+  double vector_scale() const { return vector_scale_; }
+  // The bits of a head's queries [rows, dim], then of its keys [columns, dim].
+  // Throws InvalidArgument for a place that is not there, or unless
+  // has_vectors().
+  std::span<const std::uint16_t> vectors(std::int64_t layer,
+                                         std::int64_t head) const;
 
   bool has_rollout() const { return config_.self && layers_ > 0; }
   // How much of each token reaches each place after all layers, if half of what
@@ -97,16 +136,36 @@ class Section {
   std::vector<std::uint16_t> codes_;        // [layers, heads, rows, columns]
   std::vector<HeadStatistics> statistics_;  // [layers, heads]
   Thumbnails thumbnails_;
+  std::int64_t vector_dim_ = 0;
+  double vector_scale_ = 0;
+  // [layers, heads, rows + columns, vector_dim], bits of Float16
+  std::vector<std::uint16_t> vectors_;
+};
+
+// One line on what a model is worth, in each language ("en", "zh"); that of ""
+// is for every reader.
+using Note = std::map<std::string, std::string>;
+
+// Where the page opens. What is not said is the page's to choose: the most
+// telling head of those that remain.
+struct Start {
+  std::optional<std::int64_t> section = {};
+  std::optional<std::int64_t> layer = {};
+  std::optional<std::int64_t> head = {};
 };
 
 // What a model looked at for one input.
 class Trace {
  public:
   std::string model;   // its name
-  std::string note;    // one line on what the model is worth; may be empty
+  Note note;           // may be empty
   std::string source;  // the texts; target is empty where there is none
   std::string target;
   std::int64_t steps = 0;  // tokens that were generated
+
+  const Start& start() const { return start_; }
+  // Throws InvalidArgument where no section has such a head.
+  void set_start(Start start);
 
   std::size_t add_axis(Axis axis);
   // Throws InvalidArgument for an axis that is not there, a section without
@@ -123,6 +182,7 @@ class Trace {
  private:
   std::vector<Axis> axes_;
   std::deque<Section> sections_;  // which stay where they are
+  Start start_;
 };
 
 // The header that the page reads (JSON): everything but the weights. `id` names

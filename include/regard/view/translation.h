@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <filesystem>
 #include <string>
 
 #include "regard/tasks/translator.h"
@@ -16,5 +17,10 @@ namespace regard::view {
 Trace trace_translation(const tasks::Translator& translator,
                         const std::string& sentence,
                         const tasks::TranslateOptions& options = {});
+
+// What a model is worth, as note.json in its folder says, a line for each
+// language; empty where there is no such file. Throws ParseError for a file
+// that says something else.
+Note read_note(const std::filesystem::path& model);
 
 }  // namespace regard::view

@@ -4,6 +4,7 @@ import type { App, Changed } from '../app';
 import { directionFor } from '../direction';
 import { h } from '../dom';
 import { isKey, type Key } from '../i18n';
+import { SourceError } from '../source';
 
 const EXAMPLES: Readonly<Record<string, readonly string[]>> = {
   en: [
@@ -38,12 +39,13 @@ export class Composer {
   private readonly only = h('span', { class: 'label' });
   private readonly send = h('button', { type: 'submit', class: 'primary' });
   private readonly label = h('label', { for: 'sentence', class: 'unseen' });
+  private readonly count = h('span', { class: 'count', role: 'status', hidden: true });
   private readonly form = h(
     'form',
     { class: 'composer' },
     this.label,
     this.input,
-    h('div', { class: 'row' }, this.directions, this.only, this.send),
+    h('div', { class: 'row' }, this.count, this.directions, this.only, this.send),
   );
   private readonly output = h('p', { class: 'translation', 'aria-live': 'polite' });
   private readonly given = h('p', { class: 'given' });
@@ -62,7 +64,10 @@ export class Composer {
       event.preventDefault();
       this.submit();
     });
-    this.input.addEventListener('input', () => this.grow());
+    this.input.addEventListener('input', () => {
+      this.grow();
+      this.showCount();
+    });
     window.addEventListener('resize', () => this.grow());
   }
 
@@ -76,10 +81,32 @@ export class Composer {
     this.input.style.height = `${Math.min(this.input.scrollHeight, 220)}px`;
   }
 
+  // As the server counts.
+  private get characters(): number {
+    return Array.from(this.input.value.trim()).length;
+  }
+
+  // Who comes near the limit sees it; nothing is ever cut.
+  private showCount(): void {
+    const limit = this.app.state.info?.characters ?? 0;
+    const count = this.characters;
+    this.count.hidden = limit === 0 || count < 0.8 * limit;
+    this.count.classList.toggle('over', count > limit);
+    this.count.textContent = this.app.t('characters', this.grouped({ count, limit }));
+  }
+
+  private grouped<T extends Record<string, number>>(values: T): Record<string, string> {
+    const locale = this.app.state.language === 'zh' ? 'zh-CN' : 'en';
+    return Object.fromEntries(Object.entries(values).map(([key, value]) => [key, value.toLocaleString(locale)]));
+  }
+
   private submit(): void {
     const text = this.input.value.trim();
     const { direction, info } = this.app.state;
-    void this.app.ask(text, directionFor(text, direction, info?.directions ?? []));
+    const limit = info?.characters ?? 0;
+    const count = this.characters;
+    if (limit > 0 && count > limit) this.app.set({ error: new SourceError('too_long', '', limit, count) });
+    else void this.app.ask(text, directionFor(text, direction, info?.directions ?? []));
   }
 
   update(changed: Changed): void {
@@ -88,7 +115,7 @@ export class Composer {
     const can = state.info?.canTranslate === true;
     this.form.hidden = !can;
     if (changed.has('text') && this.input.value.trim() !== state.text) this.input.value = state.text;
-    if (changed.has('info') && state.info && state.info.characters > 0) this.input.maxLength = state.info.characters;
+    if (changed.has('text') || changed.has('language') || changed.has('info')) this.showCount();
     if (changed.has('language') || changed.has('info') || changed.has('direction')) this.relabel();
     this.send.textContent = app.t(state.busy && can ? 'looking' : 'look');
     this.send.disabled = state.busy;
@@ -166,8 +193,9 @@ export class Composer {
     let key: Key = 'error_other';
     const wanted = `error_${error.code}`;
     if (isKey(wanted)) key = wanted;
-    if (error.code === 'too_long' && error.limit !== undefined)
+    if (error.code === 'too_long' && error.limit !== undefined && error.count !== undefined)
       key = error.limit === info?.characters ? 'error_too_long_characters' : 'error_too_long_tokens';
+    const { limit = 0, count = 0 } = error;
     const again = () => {
       const { trace } = app.state;
       if (!info) void app.start();
@@ -179,8 +207,9 @@ export class Composer {
         'div',
         {},
         h('strong', {}, app.t('errorTitle')),
-        h('p', {}, app.t(key, { limit: error.limit ?? 0 })),
-        error.message !== '' && h('p', { class: 'detail', lang: 'en' }, error.message),
+        h('p', {}, app.t(key, this.grouped({ limit, count, over: count - limit }))),
+        // What the server says, it says in English.
+        app.state.language === 'en' && error.message !== '' && h('p', { class: 'detail' }, error.message),
       ),
       h(
         'div',

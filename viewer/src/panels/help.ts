@@ -6,9 +6,10 @@ import type { Key } from '../i18n';
 const KEYS: readonly [string[], Key][] = [
   [['←', '→', '↑', '↓'], 'keyArrows'],
   [['Shift', '←→↑↓'], 'keyShift'],
-  [['1', '2', '3'], 'keyViews'],
+  [['1', '2', '3', '4'], 'keyViews'],
   [['S'], 'keySection'],
   [['R'], 'keyRollout'],
+  [['W'], 'keyWords'],
   [[',', '.'], 'keyStep'],
   [['+', '−', '0'], 'keyZoom'],
   [['/'], 'keySentence'],
@@ -40,6 +41,7 @@ export class Help {
         h('h2', { id: 'help-title' }, app.t('howToRead')),
         h('p', {}, app.t('readGrid')),
         h('p', {}, app.t('readWarning')),
+        h('p', {}, h('b', {}, app.t('words')), ' ', app.t('wordsHint')),
         h('p', {}, h('b', {}, app.t('rollout')), ' ', app.t('rolloutHint')),
         h(
           'dl',

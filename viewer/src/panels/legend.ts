@@ -46,6 +46,7 @@ export class Legend {
     }
     // Lines are coloured by head: there the scale alone matters.
     const colored = app.state.view !== 'lines';
+    this.element.hidden = app.state.view === 'qk'; // whose colours have a sign
     this.colors.hidden = !colored;
     this.paletteField.hidden = !colored;
     const { palette, curve } = app.state;

@@ -5,6 +5,7 @@ import { headColor } from '../color';
 import { h } from '../dom';
 import { percent } from '../heat';
 import { linesOfKey, linesOfQuery, strongestLines, type Line } from '../lines';
+import { products, signed, strongestDimensions, sum } from '../qk';
 import { weightOf, type Block } from '../trace';
 
 const STRONGEST = 6;
@@ -14,7 +15,11 @@ export class Readout {
   private readonly list = h('ol', { class: 'strongest' });
   readonly element = h('div', { class: 'readout' }, this.sentence, this.list);
 
-  constructor(private readonly app: App) {}
+  // `pair`: whose dimensions the Q·K view shows.
+  constructor(
+    private readonly app: App,
+    private readonly pair: () => { q: number; k: number | null } | null,
+  ) {}
 
   say(text: string): void {
     this.sentence.textContent = text;
@@ -44,22 +49,15 @@ export class Readout {
       this.list.replaceChildren();
       return;
     }
-    const section = app.section!;
-    const query = (q: number) => app.axis(section.queries)[q];
-    const key = (k: number) => app.axis(section.keys)[k];
+    if (view === 'qk' && this.showDimensions(heads[0].block)) return;
+    const query = (q: number) => app.queries[q];
+    const key = (k: number) => app.keys[k];
     const shown = app.rowsShown;
     const { q, k } = focus ?? { q: null, k: null };
     if (q !== null && k !== null) {
       const { block } = heads[0];
       const weight = q < shown ? percent(weightOf(block.codes[q * block.columns + k])) : '–';
-      this.sentence.replaceChildren(
-        h('b', {}, query(q)),
-        ' → ',
-        h('b', {}, key(k)),
-        '  ',
-        h('span', { class: 'weight' }, weight),
-        h('span', { class: 'note' }, `${app.t('query')} ${q + 1} · ${app.t('key')} ${k + 1}`),
-      );
+      this.sayPair(q, k, weight, `${app.t('query')} ${q + 1} · ${app.t('key')} ${k + 1}`);
     } else if (q !== null) {
       this.say(app.t('strongest', { query: query(q) }));
     } else if (k !== null) {
@@ -76,6 +74,48 @@ export class Readout {
     const label = (line: Line) =>
       q !== null ? key(line.k) : k !== null ? query(line.q) : `${query(line.q)} → ${key(line.k)}`;
     this.list.replaceChildren(...lines.slice(0, STRONGEST).map((line) => this.entry(line, label(line))));
+  }
+
+  private sayPair(q: number, k: number, weight: string, note: string): void {
+    this.sentence.replaceChildren(
+      h('b', {}, this.app.queries[q]),
+      ' → ',
+      h('b', {}, this.app.keys[k]),
+      '  ',
+      h('span', { class: 'weight' }, weight),
+      h('span', { class: 'note' }, note),
+    );
+  }
+
+  // The dimensions that make the score of a pair; false: there is none.
+  private showDimensions(block: Block): boolean {
+    const { app } = this;
+    const { layer, head } = app.state;
+    const at = this.pair();
+    const vectors = layer === 'rollout' ? null : app.vectors(layer, head);
+    if (!vectors || !at || at.k === null || at.k >= app.ends[at.q]) return false;
+    const { dim, queries, keys } = vectors;
+    const [query, key] = [app.queryTokens[at.q], app.keyTokens[at.k]];
+    const parts = products(vectors, query, key);
+    const weight = percent(weightOf(block.codes[at.q * block.columns + at.k]));
+    this.sayPair(at.q, at.k, weight, app.t('qkReading', { score: signed(sum(parts)), dim }));
+    const best = strongestDimensions(parts, STRONGEST);
+    const most = Math.abs(parts[best[0]]) || 1;
+    this.list.replaceChildren(
+      ...best.map((i) => {
+        const bar = h('i', { 'aria-hidden': 'true', class: parts[i] < 0 ? 'minus' : '' });
+        bar.style.width = `${(100 * Math.abs(parts[i])) / most}%`;
+        const factors = `${queries[query * dim + i].toFixed(2)} × ${keys[key * dim + i].toFixed(2)}`;
+        return h(
+          'li',
+          { title: factors },
+          h('span', { class: 'token' }, app.t('dimension', { i })),
+          h('span', { class: 'bar' }, bar),
+          h('span', { class: 'weight' }, signed(parts[i])),
+        );
+      }),
+    );
+    return true;
   }
 
   private entry(line: Line & { head: number }, label: string): HTMLElement {

@@ -3,9 +3,23 @@
 import type { App, Changed } from '../app';
 import { choose, h } from '../dom';
 import type { Key } from '../i18n';
-import { COLUMNS, hasColumn, QUESTIONS, questionsFor, rank, valueOf, type Column, type Question } from '../statistics';
+import { percent } from '../heat';
+import {
+  COLUMNS,
+  hasColumn,
+  QUESTIONS,
+  questionsFor,
+  rank,
+  valueOf,
+  type Column,
+  type Order,
+  type Question,
+} from '../statistics';
+import { shorten } from '../tokens';
+import { weightOf } from '../trace';
 
 const QUESTION_KEYS: Readonly<Record<Question, Key>> = {
+  telling: 'tellingQuestion',
   sharp: 'sharp',
   diffuse: 'diffuse',
   near: 'near',
@@ -37,22 +51,26 @@ export class StatisticsPanel {
   );
   private rows = new Map<string, HTMLTableRowElement>();
 
-  constructor(private readonly app: App) {}
+  // `reveal` brings the chosen head onto the screen.
+  constructor(
+    private readonly app: App,
+    private readonly reveal: () => void,
+  ) {}
 
   update(changed: Changed): void {
     const { app } = this;
     const section = app.section;
     this.element.hidden = !section || section.layers * section.heads === 1;
     if (!section) return;
-    if (['trace', 'section', 'order', 'language'].some((key) => changed.has(key as never))) this.build();
-    if (['trace', 'section', 'order', 'language', 'layer', 'head'].some((key) => changed.has(key as never)))
-      this.mark(!changed.has('order'));
+    const built = ['trace', 'section', 'order', 'language', 'link'].some((key) => changed.has(key as never));
+    if (built) this.build();
+    if (built || changed.has('layer') || changed.has('head')) this.mark(!changed.has('order'));
   }
 
   private build(): void {
     const { app } = this;
     const section = app.section!;
-    const { order } = app.state;
+    const { order, link, focus } = app.state;
     this.title.replaceChildren(app.t('statistics'), h('span', { class: 'note' }, app.sectionName(section)));
     this.questions.setAttribute('aria-label', app.t('findHeads'));
     this.questions.replaceChildren(
@@ -67,9 +85,18 @@ export class StatisticsPanel {
         return chip;
       }),
     );
+    if (link && focus) {
+      const names = { query: shorten(app.queries[focus.q!], 18), key: shorten(app.keys[focus.k!], 18) };
+      const clear = () => app.set({ focus: null, pinned: false });
+      const label = app.t('linkClear', names);
+      const chip = h('button', { type: 'button', class: 'chip plain', 'aria-label': label, click: clear });
+      chip.append(app.t('linkOf', names), h('span', { 'aria-hidden': 'true', class: 'arrow' }, '✕'));
+      choose(chip, order.column === 'link');
+      this.questions.prepend(chip);
+    }
     const columns = COLUMNS.filter((column) => hasColumn(section, column));
     this.headings.replaceChildren(
-      ...(['head', ...columns] as const).map((column) => {
+      ...(['head', ...(link ? (['link'] as const) : []), ...columns] as const).map((column) => {
         const sorted = order.column === column;
         const name = column === 'head' ? app.t('columnHead') : app.t(column);
         const heading = h(
@@ -90,14 +117,20 @@ export class StatisticsPanel {
     );
     this.rows.clear();
     this.body.replaceChildren(
-      ...rank(section, order).map((place) => {
+      ...rank(section, order, link ?? []).map((place) => {
         const cells = columns.map((column) => {
           const value = valueOf(section, place, column);
           const cell = h('td', {}, h('span', {}, figure(column, value)));
-          const full = column === 'entropy' || column === 'distance' ? most.get(column)! : 1;
+          const full = column === 'entropy' || column === 'distance' ? most.get(column)! : 1; // the others are shares
           cell.style.setProperty('--share', `${Math.round(((value ?? 0) / full) * 100)}%`);
           return cell;
         });
+        if (link) {
+          const code = link[place.layer * section.heads + place.head] ?? null;
+          const cell = h('td', { class: 'link' }, h('span', {}, code === null ? '–' : percent(weightOf(code))));
+          cell.style.setProperty('--share', `${Math.round(weightOf(code ?? 0) * 100)}%`);
+          cells.unshift(cell);
+        }
         const name = h(
           'button',
           {
@@ -112,7 +145,7 @@ export class StatisticsPanel {
         );
         const row = h(
           'tr',
-          { click: () => app.go({ layer: place.layer, head: place.head }) },
+          { click: () => this.go(place.layer, place.head) },
           h('th', { scope: 'row' }, name),
           ...cells,
         );
@@ -139,7 +172,7 @@ export class StatisticsPanel {
     if (!follow) this.box.scrollTop = 0;
   }
 
-  private sort(column: Column | 'head'): void {
+  private sort(column: Order['column']): void {
     const { order } = this.app.state;
     const descending =
       order.column === column ? !order.descending : column !== 'head' && column !== 'entropy' && column !== 'distance';
@@ -151,6 +184,11 @@ export class StatisticsPanel {
     const { app } = this;
     const best = rank(app.section!, QUESTIONS[question])[0];
     app.set({ order: QUESTIONS[question] });
-    app.go({ layer: best.layer, head: best.head });
+    this.go(best.layer, best.head);
+  }
+
+  private go(layer: number, head: number): void {
+    this.app.go({ layer, head });
+    this.reveal();
   }
 }

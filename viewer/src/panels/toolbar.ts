@@ -3,6 +3,7 @@
 import type { App, Changed } from '../app';
 import { choose, h } from '../dom';
 import type { Key } from '../i18n';
+import { PAIRS } from '../lens';
 import { VIEWS } from '../permalink';
 
 export interface Actions {
@@ -40,6 +41,8 @@ export class Toolbar {
   private readonly layer: Stepper;
   private readonly head: Stepper;
   private readonly rollout = h('button', { type: 'button', class: 'chip plain' });
+  private readonly words = h('button', { type: 'button', class: 'chip plain' });
+  private readonly pair = h('div', { class: 'segments pair', role: 'group' });
   private readonly zoom = h('div', { class: 'segments zoom', role: 'group' });
   private readonly summary = h('summary');
   private readonly menu = h('div', { class: 'menu' });
@@ -52,7 +55,8 @@ export class Toolbar {
   ) {
     this.layer = new Stepper(app, (by) => app.moveLayer(by), ['previousLayer', 'nextLayer']);
     this.head = new Stepper(app, (by) => app.moveHead(by), ['previousHead', 'nextHead']);
-    this.rollout.addEventListener('click', () => this.toggleRollout());
+    this.rollout.addEventListener('click', () => app.toggleRollout());
+    this.words.addEventListener('click', () => this.toggleWords());
     this.element = h(
       'div',
       { class: 'toolbar' },
@@ -61,6 +65,8 @@ export class Toolbar {
       this.layer.element,
       this.head.element,
       this.rollout,
+      this.words,
+      this.pair,
       h('span', { class: 'spring' }),
       this.zoom,
       this.save,
@@ -73,11 +79,9 @@ export class Toolbar {
     });
   }
 
-  toggleRollout(): void {
+  toggleWords(): void {
     const { app } = this;
-    if (!app.section?.rollout) return;
-    const on = app.state.layer === 'rollout';
-    app.go({ layer: on ? 0 : 'rollout', view: app.state.view === 'grid' ? 'head' : app.state.view });
+    if (app.state.trace && app.hasPieces) app.go({ words: !app.state.words });
   }
 
   private build(): void {
@@ -102,6 +106,19 @@ export class Toolbar {
     );
     this.rollout.textContent = app.t('rollout');
     this.rollout.title = app.t('rolloutHint');
+    this.words.textContent = app.t('words');
+    this.words.title = app.t('wordsHint');
+    this.pair.setAttribute('aria-label', app.t('pair'));
+    this.pair.title = app.t('pairHint');
+    this.pair.replaceChildren(
+      ...PAIRS.map((pair) =>
+        h(
+          'button',
+          { type: 'button', 'data-pair': pair, click: () => app.go({ pair }) },
+          pair === '' ? app.t('pairAll') : pair.split('').join(' → '),
+        ),
+      ),
+    );
     this.zoom.setAttribute('aria-label', app.t('zoom'));
     const zoom = (text: string, label: Key, by: number) =>
       h(
@@ -138,6 +155,11 @@ export class Toolbar {
     if (!trace) return;
     if (changed.has('trace') || changed.has('language')) this.build();
     VIEWS.forEach((one, i) => choose(this.views.children[i], one === view));
+    (this.views.children[VIEWS.indexOf('qk')] as HTMLElement).hidden = !app.section!.vectors;
+    this.words.hidden = view === 'grid' || view === 'qk' || !app.hasPieces;
+    choose(this.words, app.state.words);
+    this.pair.hidden = view === 'grid' || !app.hasPair;
+    PAIRS.forEach((one, i) => choose(this.pair.children[i], one === app.state.pair));
     [...this.sections.children].forEach((one, i) => choose(one, i === section));
     const rolled = layer === 'rollout';
     const one = app.section!;

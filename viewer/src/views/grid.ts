@@ -33,7 +33,11 @@ export class GridView implements View {
     if (changed.has('trace') || changed.has('language') || changed.has('view')) this.build();
     else if (changed.has('palette') || changed.has('curve') || changed.has('theme') || changed.has('step'))
       this.paintAll();
-    if (['trace', 'language', 'view', 'section', 'layer', 'head', 'order'].some((key) => changed.has(key as never)))
+    if (
+      ['trace', 'language', 'view', 'section', 'layer', 'head', 'order', 'link'].some((key) =>
+        changed.has(key as never),
+      )
+    )
       this.mark();
   }
 
@@ -63,7 +67,7 @@ export class GridView implements View {
             type: 'button',
             class: 'quiet',
             title: app.t('rolloutHint'),
-            click: () => app.go({ section: index, layer: 'rollout', view: 'head' }),
+            click: () => app.toggleRollout(index),
           },
           app.t('rollout'),
         ),
@@ -143,9 +147,9 @@ export class GridView implements View {
   // The chosen head, and the first three in the order of the table.
   private mark(): void {
     const { app } = this;
-    const { trace, section, layer, head, order } = app.state;
+    const { trace, section, layer, head, order, link } = app.state;
     if (!trace) return;
-    const best = order.column === 'head' ? [] : rank(trace.sections[section], order).slice(0, 3);
+    const best = order.column === 'head' ? [] : rank(trace.sections[section], order, link ?? []).slice(0, 3);
     for (const one of this.thumbnails) {
       const chosen = one.section === section && one.layer === layer && one.head === head;
       one.button.classList.toggle('chosen', chosen);
@@ -158,10 +162,17 @@ export class GridView implements View {
       this.thumbnails[0].button.tabIndex = 0;
   }
 
+  private get chosen(): HTMLButtonElement | undefined {
+    return this.thumbnails.find((one) => one.button.classList.contains('chosen'))?.button;
+  }
+
   // Keeps the keyboard's focus on the chosen head when arrows move it.
   follow(): void {
-    if (!this.element.contains(document.activeElement)) return;
-    this.thumbnails.find((one) => one.button.classList.contains('chosen'))?.button.focus();
+    if (this.element.contains(document.activeElement)) this.chosen?.focus();
+  }
+
+  scrollToChosen(): void {
+    this.chosen?.scrollIntoView({ block: 'nearest', inline: 'nearest' });
   }
 
   picture(): Picture | null {

@@ -3,18 +3,20 @@
 import type { App, Changed } from '../app';
 import { colorTable } from '../color';
 import { fitCanvas, h } from '../dom';
-import { heatImage, largest, paintFocus, paintHeat, type Heat } from '../heat';
+import { heatImage, largest, paintFocus, paintHeat, percent, type Heat } from '../heat';
 import { cellAt, layoutHeat, zoomAt, type HeatLayout, type Zoom } from '../layout';
 import { CanvasPen, SANS, type Picture } from '../pen';
-import type { Block } from '../trace';
+import { keysOf, queriesOf, weightOf, type Block } from '../trace';
 import { measure, widest, type View } from './view';
 
+const PLACE = ['trace', 'section', 'layer', 'head', 'words', 'pair'];
 const ALL: Zoom = { factor: 1, x0: 0, y0: 0 };
 
 export class HeadView implements View {
   private readonly base = h('canvas', { class: 'base', 'aria-hidden': 'true' });
   private readonly overlay = h('canvas', { class: 'overlay', tabindex: 0, role: 'img' });
-  private readonly frame = h('div', { class: 'chart heat' }, this.base, this.overlay);
+  private readonly tip = h('div', { class: 'tip', 'aria-hidden': 'true' }); // the words beside it are read aloud
+  private readonly frame = h('div', { class: 'chart heat' }, this.base, this.overlay, this.tip);
   readonly element = h('div', { class: 'head-view' }, this.frame);
   private zoom: Zoom = ALL;
   private heat: Heat | null = null;
@@ -33,10 +35,10 @@ export class HeadView implements View {
   update(changed: Changed): void {
     const { app } = this;
     if (!app.state.trace) return;
-    if (changed.has('trace') || changed.has('section')) this.zoom = ALL;
+    if (['trace', 'section', 'words', 'pair'].some((key) => changed.has(key as never))) this.zoom = ALL;
     if (
-      ['trace', 'section', 'layer', 'head', 'blocks', 'palette', 'curve', 'theme', 'step', 'view', 'language'].some(
-        (key) => changed.has(key as never),
+      [...PLACE, 'blocks', 'palette', 'curve', 'theme', 'step', 'view', 'language'].some((key) =>
+        changed.has(key as never),
       )
     ) {
       this.prepare();
@@ -49,9 +51,7 @@ export class HeadView implements View {
   private prepare(): void {
     const { app } = this;
     const { layer, head, palette, curve } = app.state;
-    const section = app.section!;
-    const queries = app.axis(section.queries);
-    const keys = app.axis(section.keys);
+    const { queries, keys } = app;
     const block = app.block(layer, head);
     this.frame.classList.toggle('waiting', block === null);
     this.picture_ = null;
@@ -63,7 +63,7 @@ export class HeadView implements View {
       queries,
       keys,
       shown: app.rowsShown,
-      causal: section.causal,
+      ends: app.ends,
       dark,
       palette,
       curve,
@@ -77,12 +77,13 @@ export class HeadView implements View {
     );
   }
 
-  // The thumbnail, enlarged, until the numbers come.
+  // The thumbnail, enlarged, until the numbers come. It knows tokens only.
   private standIn(rows: number, columns: number): Block {
-    const { layer, head } = this.app.state;
+    const { layer, head, trace } = this.app.state;
     const section = this.app.section!;
     const codes = new Uint16Array(rows * columns);
-    if (layer === 'rollout') return { rows, columns, codes };
+    const all = rows === queriesOf(trace!, section).length && columns === keysOf(trace!, section).length;
+    if (layer === 'rollout' || !all) return { rows, columns, codes };
     const { rows: r, columns: c, data } = section.thumbnails;
     const from = (layer * section.heads + head) * r * c;
     for (let q = 0; q < rows; ++q) {
@@ -98,7 +99,9 @@ export class HeadView implements View {
   private draw(): void {
     const width = this.element.clientWidth;
     if (!this.heat || width === 0) return;
-    const height = Math.max(340, Math.min(window.innerHeight * 0.78, 900));
+    // All of it stands on the first screen, where that leaves cells that can be read.
+    const above = this.frame.getBoundingClientRect().top + window.scrollY;
+    const height = Math.max(340, Math.min(window.innerHeight - above - 24, 900));
     const { rows, columns } = this.heat.block;
     const [queryLabel, keyLabel] = this.labelWidths;
     this.layout = layoutHeat({ rows, columns, width, height, queryLabel, keyLabel }, this.zoom);
@@ -113,8 +116,10 @@ export class HeadView implements View {
     if (!this.heat || !this.layout) return;
     const context = fitCanvas(this.overlay, this.layout.width, this.layout.height);
     const focus = this.app.state.focus;
+    this.tip.hidden = true;
     if (!focus || focus.q === null || focus.k === null) return;
     if (focus.q >= this.heat.block.rows || focus.k >= this.heat.block.columns) return;
+    this.showTip(focus.q, focus.k);
     paintFocus(
       new CanvasPen(context),
       this.heat,
@@ -123,6 +128,29 @@ export class HeadView implements View {
       { q: focus.q, k: focus.k },
       (text, size) => measure(text, size, SANS) * 1.06,
     );
+  }
+
+  // Who reads whom, and how much, at the cell itself.
+  private showTip(q: number, k: number): void {
+    const { heat, layout, tip } = this;
+    if (!heat || !layout || this.frame.classList.contains('waiting')) return;
+    const x = layout.left + (k + 0.5 - layout.x0) * layout.cell;
+    const y = layout.top + (q - layout.y0) * layout.cell;
+    if (y + layout.cell < layout.top || y > layout.top + layout.plotHeight) return;
+    if (x < layout.left || x > layout.left + layout.plotWidth) return;
+    const seen = q < heat.shown && k < heat.ends[q];
+    tip.hidden = false;
+    tip.replaceChildren(
+      h('b', {}, heat.queries[q]),
+      ' → ',
+      h('b', {}, heat.keys[k]),
+      h('span', { class: 'weight' }, seen ? percent(weightOf(heat.block.codes[q * heat.block.columns + k])) : '–'),
+    );
+    // Under the cell, so that the names above stay free; above it at the lower end.
+    const below = y + layout.cell + 8;
+    const room = layout.height - tip.offsetHeight;
+    tip.style.left = `${Math.min(Math.max(x - tip.offsetWidth / 2, 0), layout.width - tip.offsetWidth)}px`;
+    tip.style.top = `${below <= room ? below : y - tip.offsetHeight - 8}px`;
   }
 
   private redrawSoon(): void {

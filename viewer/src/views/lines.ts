@@ -32,7 +32,7 @@ export class LinesView implements View {
   update(changed: Changed): void {
     if (!this.app.state.trace) return;
     if (
-      ['trace', 'section', 'layer', 'head', 'heads', 'theme', 'language', 'view'].some((key) =>
+      ['trace', 'section', 'layer', 'head', 'heads', 'theme', 'language', 'view', 'words', 'pair'].some((key) =>
         changed.has(key as never),
       )
     )
@@ -98,13 +98,12 @@ export class LinesView implements View {
   private focus(): LinesPicture['focus'] {
     const { focus } = this.app.state;
     if (!focus) return null;
-    if (focus.q !== null) return { side: 'query', index: focus.q };
-    return focus.k === null ? null : { side: 'key', index: focus.k };
+    if (focus.q !== null) return { side: 'query', index: focus.q, other: focus.k };
+    return focus.k === null ? null : { side: 'key', index: focus.k, other: null };
   }
 
   private compose(focus: LinesPicture['focus']): LinesPicture {
     const { app } = this;
-    const section = app.section!;
     const { dark } = app.theme;
     const shown = app.rowsShown;
     const limit = Math.floor(MOST_LINES / this.heads.length);
@@ -120,11 +119,12 @@ export class LinesView implements View {
       let lines = held.lines;
       if (focus?.side === 'query') lines = focus.index < shown ? linesOfQuery(block, focus.index) : [];
       if (focus?.side === 'key') lines = linesOfKey(block, focus.index, shown);
+      if (focus && focus.other !== null) lines = lines.filter((line) => line.k === focus.other);
       heads.push({ color: headColor(head, dark), block, lines, max: held.max });
     }
     return {
-      queries: app.axis(section.queries),
-      keys: app.axis(section.keys),
+      queries: app.queries,
+      keys: app.keys,
       shown,
       focus,
       heads,
@@ -134,16 +134,9 @@ export class LinesView implements View {
 
   private measureLayout(width: number): LinesLayout {
     const { app } = this;
-    const section = app.section!;
     const { rows, columns } = app.matrix;
     const size = Math.max(rows, columns) <= 24 ? 15 : 13;
-    return layoutLines(
-      rows,
-      columns,
-      width,
-      widest(app.axis(section.queries), size, SANS),
-      widest(app.axis(section.keys), size, SANS),
-    );
+    return layoutLines(rows, columns, width, widest(app.queries, size, SANS), widest(app.keys, size, SANS));
   }
 
   private lastSize = '';
@@ -151,7 +144,8 @@ export class LinesView implements View {
     const { app } = this;
     const width = this.scroller.clientWidth;
     if (!app.state.trace || !app.section || width === 0 || app.state.view !== 'lines') return;
-    const size = `${width}/${app.state.section}/${app.matrix.rows}/${app.matrix.columns}/${app.state.trace.id}/${window.innerHeight}`;
+    const { section, words, pair, trace } = app.state;
+    const size = `${width}/${section}/${words}/${pair}/${trace.id}/${window.innerHeight}`;
     if (!this.layout || size !== this.lastSize) {
       this.lastSize = size;
       this.layout = this.measureLayout(width);
@@ -186,11 +180,11 @@ export class LinesView implements View {
     const { rows, columns } = this.app.matrix;
     if (x <= leftX + 10) {
       const q = Math.floor((y - leftOffset) / row);
-      return q >= 0 && q < rows ? { side: 'query', index: q } : null;
+      return q >= 0 && q < rows ? { side: 'query', index: q, other: null } : null;
     }
     if (x >= rightX - 10) {
       const k = Math.floor((y - rightOffset) / row);
-      return k >= 0 && k < columns ? { side: 'key', index: k } : null;
+      return k >= 0 && k < columns ? { side: 'key', index: k, other: null } : null;
     }
     return null;
   }
@@ -208,11 +202,14 @@ export class LinesView implements View {
     canvas.addEventListener('pointerleave', () => {
       if (!app.state.pinned) app.set({ focus: null });
     });
+    // A second click on the other side chooses the link between both.
     canvas.addEventListener('click', (event) => {
       const at = toFocus(this.tokenAt(event));
       const { focus, pinned } = app.state;
-      const same = pinned && at && focus && at.q === focus.q && at.k === focus.k;
-      app.set({ focus: same ? null : at, pinned: !same && at !== null });
+      const held = pinned ? focus : null;
+      const same = at && held && (at.q === null ? at.k === held.k : at.q === held.q);
+      const next = same ? null : at && { q: at.q ?? held?.q ?? null, k: at.k ?? held?.k ?? null };
+      app.set({ focus: next, pinned: next !== null });
     });
   }
 

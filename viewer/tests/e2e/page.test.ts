@@ -8,7 +8,7 @@ import { pathToFileURL } from 'node:url';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import type { Browser, BrowserContextOptions, Download, Page } from 'playwright-core';
 import { PAGE, startMock, type Mock } from '../mock/server';
-import { exported, longTrace, row, synthesize, tokenize, translate } from '../mock/synthetic';
+import { DIM, exported, longTrace, row, synthesize, tokenize, translate, vectorAt } from '../mock/synthetic';
 import { findChromium, launch, open, type Opened } from './browser';
 
 const REAL = process.env.REGARD_VIEW_URL ?? '';
@@ -82,6 +82,9 @@ describe.skipIf(!findChromium())('the page', () => {
     const page = await visit(base);
     await page.getByLabel('Sentence').fill(CAT);
     await page.keyboard.press('Enter');
+    await page.waitForSelector('.heat');
+    await page.keyboard.press('Escape');
+    await page.keyboard.press('1');
     await page.waitForSelector('.thumb');
     const header = await page.evaluate(() => document.querySelectorAll('.grid-view section').length);
     expect(header).toBe(3);
@@ -103,7 +106,7 @@ describe.skipIf(!findChromium())('the page', () => {
     const page = await visit(base);
     await button(page, '中文 → English').click();
     await page.locator('.welcome li button').first().click();
-    await page.waitForSelector('.thumb');
+    await page.waitForSelector('.heat');
     expect(page.url()).toContain('direction=zh-en');
     expect(await page.locator('.translation').textContent()).toMatch(/[a-z]/i);
   });
@@ -172,7 +175,7 @@ describe.skipIf(!findChromium())('the page', () => {
   it('finds the heads that are asked for', async () => {
     const page = await visit(link('view=grid&section=0'));
     await button(page, 'token before').click();
-    const cells = await page.locator('tbody tr td:nth-child(5)').allTextContents();
+    const cells = await page.locator('tbody tr td:nth-child(6)').allTextContents();
     const shares = cells.map((text) => parseInt(text, 10));
     expect(shares).toEqual([...shares].sort((a, b) => b - a));
     expect(await page.locator('.thumb[data-place="1"]').getAttribute('class')).toContain('chosen');
@@ -188,6 +191,265 @@ describe.skipIf(!findChromium())('the page', () => {
     expect(page.url()).toContain('layer=rollout');
     expect(await page.locator('h2.figure-title').textContent()).toBe('Encoder · rollout over layers');
     await page.waitForFunction(() => document.querySelectorAll('.strongest li').length > 0);
+  });
+
+  it('comes back from the rollout to where it was', async () => {
+    const page = await visit(link('view=head&section=0&layer=2&head=1'));
+    await page.keyboard.press('r');
+    expect(page.url()).toContain('layer=rollout');
+    await page.keyboard.press('r');
+    expect(page.url()).toContain('layer=2&head=1&view=head');
+    await page.keyboard.press('1');
+    await page.keyboard.press('r');
+    expect(page.url()).toContain('layer=rollout&head=1&view=head');
+    await page.keyboard.press('r');
+    expect(page.url()).toContain('layer=2&head=1&view=grid');
+    await page.keyboard.press('r');
+    await page.keyboard.press('ArrowRight');
+    expect(page.url()).toContain('layer=2&head=2');
+  });
+
+  it('opens on the most telling head, with its words', async () => {
+    const page = await visit(link(''));
+    expect(page.url()).toContain('view=head');
+    expect(await page.locator('tbody tr').first().getAttribute('aria-current')).toBe('true');
+    expect(await page.locator('th[aria-sort=descending]').textContent()).toContain('telling');
+    const shares = (await page.locator('tbody tr td:nth-child(2)').allTextContents()).map((text) => parseInt(text, 10));
+    expect(shares[0]).toBe(Math.max(...shares));
+    if (!REAL) {
+      // The best of all three kinds, by the formula of the stand-in.
+      const target = translate(CAT);
+      const made = synthesize('', CAT, target.text, tokenize(CAT), target.tokens, { layers: 4, heads: 4 });
+      const all = made.header.sections.flatMap((section: any, s: number) =>
+        section.statistics.flatMap((row: any[], layer: number) =>
+          row.map((one, head) => ({ at: `section=${s}&layer=${layer}&head=${head}&`, telling: one.telling })),
+        ),
+      );
+      const best = all.reduce((a: any, b: any) => (b.telling > a.telling ? b : a));
+      expect(page.url()).toContain(best.at);
+    }
+    // A sentence that follows keeps the reader's place.
+    await page.keyboard.press('ArrowRight');
+    const place = /section=\d&layer=\d&head=\d/.exec(page.url())![0];
+    await page.getByLabel('Sentence').fill('I have never seen the sea.');
+    await page.keyboard.press('Enter');
+    await page.waitForFunction(() => /never/.test(location.hash));
+    expect(page.url()).toContain(place);
+  });
+
+  it.skipIf(REAL !== '')('opens at the head that a trace names', async () => {
+    const trace = synthesize('', 'a b c', '', ['a', 'b', 'c'], [], { layers: 3, heads: 3 });
+    trace.header.start = { layer: 2, head: 0 };
+    const file = join(folder, 'start.html');
+    writeFileSync(file, exported(readFileSync(PAGE, 'utf8'), trace));
+    const page = await visit(pathToFileURL(file).href);
+    expect(await page.locator('h2.figure-title').textContent()).toBe('Encoder · layer 2 · head 0');
+  });
+
+  it('says what is under the pointer beside it, on the first screen', async () => {
+    const page = await visit(link('view=head&section=2&layer=1&head=0'), { viewport: { width: 1440, height: 900 } });
+    await page.waitForFunction(() => !document.querySelector('.heat.waiting'));
+    expect(await page.locator('.tip').isVisible()).toBe(false);
+    await pointAt(page, 0.3, 0.5);
+    const tip = (await page.locator('.tip').textContent())!;
+    const said = (await page.locator('.reading').textContent())!;
+    const percent = /[\d.]+ %/.exec(said)![0];
+    expect(tip.endsWith(percent)).toBe(true);
+    expect(said.startsWith(tip.slice(0, -percent.length).trim())).toBe(true);
+    for (const part of ['.heat .base', '.reading', '.strongest', '.tip']) {
+      const box = (await page.locator(part).boundingBox())!;
+      expect(box.y + box.height, part).toBeLessThanOrEqual(900);
+    }
+    // The tip stands at the cell, which the pointer is in.
+    const heat = (await page.locator('.heat .overlay').boundingBox())!;
+    const box = (await page.locator('.tip').boundingBox())!;
+    expect(Math.abs(box.x + box.width / 2 - (heat.x + heat.width * 0.3))).toBeLessThan(60);
+    expect(Math.abs(box.y - (heat.y + heat.height * 0.5))).toBeLessThan(70);
+    await page.mouse.move(5, 5);
+    expect(await page.locator('.tip').isVisible()).toBe(false);
+  });
+
+  it.skipIf(REAL !== '')('merges pieces into words', async () => {
+    const text = 'Wonderful elephants dance.';
+    const pieces = tokenize(text); // Wonde|rful eleph|ants dance . </s>
+    const page = await visit(link('view=head&section=0&layer=0&head=1', text));
+    const names = async () => {
+      const file = await (await save(page, 'Numbers (JSON)')).path();
+      return JSON.parse(readFileSync(file!, 'utf8'));
+    };
+    expect((await names()).keys).toEqual(pieces);
+    await page.keyboard.press('w');
+    expect(page.url()).toContain('words=1');
+    expect(await button(page, 'Words').getAttribute('aria-pressed')).toBe('true');
+    const merged = await names();
+    expect(merged.keys).toEqual(['Wonderful', 'elephants', 'dance', '.', '</s>']);
+    const n = pieces.length;
+    const [first, second] = [0, 1].map((q) => row(0, 0, 1, q, n, n, false));
+    // Summed over the keys' pieces, averaged over the query's.
+    expect(merged.weights[0][1]).toBeCloseTo((first[2] + first[3] + second[2] + second[3]) / 2, 4);
+    for (const weights of merged.weights) expect(weights.reduce((a: number, b: number) => a + b, 0)).toBeCloseTo(1, 3);
+    // What is chosen stays chosen: the word, then its first piece.
+    await page.keyboard.press('Shift+ArrowDown');
+    await page.keyboard.press('Shift+ArrowRight');
+    await page.waitForFunction(() => /query 1 · key 2/.test(document.querySelector('.reading')!.textContent!));
+    await button(page, 'Words').click();
+    await page.waitForFunction(() => /query 1 · key 3/.test(document.querySelector('.reading')!.textContent!));
+    expect(await button(page, 'Words').isVisible()).toBe(true);
+    await page.getByLabel('Sentence').fill(CAT);
+    await page.keyboard.press('Enter');
+    await page.waitForFunction(() => /cat/.test(location.hash));
+    expect(await button(page, 'Words').isVisible()).toBe(false); // nothing to merge
+  });
+
+  it('ranks the heads by the link between two words', async () => {
+    const page = await visit(link('view=head&section=2&layer=0&head=0'));
+    await page.waitForFunction(() => !document.querySelector('.heat.waiting'));
+    const box = (await page.locator('.heat .overlay').boundingBox())!;
+    await page.mouse.click(box.x + box.width * 0.3, box.y + box.height * 0.5);
+    await page.waitForSelector('td.link');
+    const said = /query (\d+) · key (\d+)/.exec((await page.locator('.reading').textContent())!)!;
+    expect(page.url()).toContain(`at=${encodeURIComponent(`${+said[1] - 1},${+said[2] - 1}`)}`);
+    const shown = (await page.locator('td.link').allTextContents()).map(parseFloat);
+    expect(shown).toEqual([...shown].sort((a, b) => b - a));
+    if (!REAL) {
+      const [rows, columns] = [translate(CAT).tokens.length, tokenize(CAT).length];
+      const truth = [0, 1, 2, 3].flatMap((layer) =>
+        [0, 1, 2, 3].map((head) => row(2, layer, head, +said[1] - 1, rows, columns, false)[+said[2] - 1]),
+      );
+      expect(shown[0]).toBeCloseTo(100 * Math.max(...truth), 0);
+    }
+    // The first head of the answer, with the link still chosen.
+    await page.locator('tbody tr').first().click();
+    expect(await page.locator('.reading').textContent()).toContain(said[0]);
+    await page.keyboard.press('1');
+    expect(await page.locator('.thumb[data-place="1"]').getAttribute('class')).toContain('chosen');
+    await page.keyboard.press('Escape');
+    expect(await page.locator('td.link').count()).toBe(0);
+    // In the lines: one word on each side.
+    await page.keyboard.press('3');
+    const lines = (await page.locator('.scroll canvas').boundingBox())!;
+    await page.mouse.click(lines.x + 60, lines.y + 45);
+    expect(await page.locator('td.link').count()).toBe(0);
+    await page.mouse.click(lines.x + lines.width - 60, lines.y + 75);
+    await page.waitForSelector('td.link');
+    expect(await page.locator('.scroll canvas').getAttribute('data-lines')).toBe('1');
+  });
+
+  it('shows which dimensions of query and key make a weight', async () => {
+    const page = await visit(link('view=qk&section=2&layer=1&head=0&at=1,0'));
+    await page.waitForFunction(() => /sum of \d+ products/.test(document.querySelector('.reading')!.textContent!));
+    const said = (await page.locator('.reading').textContent())!;
+    const score = Number(/score ([+−][\d.]+)/.exec(said)![1].replace('−', '-'));
+    const parts = await page.locator('.strongest .weight').allTextContents();
+    expect(parts.length).toBe(6);
+    if (!REAL) {
+      const product = (i: number) => (vectorAt(2, 1, 0, 0, 1, i) * vectorAt(2, 1, 0, 1, 0, i)) / Math.sqrt(DIM);
+      const all = Array.from({ length: DIM }, (_, i) => product(i));
+      expect(score).toBeCloseTo(
+        all.reduce((a, b) => a + b, 0),
+        1,
+      );
+      const most = all.reduce((best, value) => (Math.abs(value) > Math.abs(best) ? value : best));
+      expect(Number(parts[0].replace('−', '-'))).toBeCloseTo(most, 2);
+    }
+    // Another key by a click, another query by its name.
+    const box = (await page.locator('.qk canvas').boundingBox())!;
+    await page.mouse.click(box.x + box.width / 2, box.y + 84 + 24 * 3 + 12);
+    await page.waitForFunction(() => location.hash.includes(`at=${encodeURIComponent('1,3')}`));
+    await page.locator('.qk-view .ribbon button').nth(2).click();
+    expect(page.url()).toContain(`at=${encodeURIComponent('2,3')}`);
+    await page.keyboard.press('Shift+ArrowUp');
+    expect(page.url()).toContain(`at=${encodeURIComponent('2,2')}`);
+    const svg = readFileSync((await (await save(page, 'Drawing (SVG)')).path())!, 'utf8');
+    expect(svg).toContain('<rect');
+    // Not of a product of layers.
+    await button(page, 'Encoder').click();
+    await page.keyboard.press('r');
+    expect(page.url()).toContain('view=head');
+  });
+
+  it('looks at one sentence of a pair', async () => {
+    const tokens = ['[CLS]', 'a', 'cat', '[SEP]', 'it', 'sleep', '##s', '[SEP]'];
+    const trace = synthesize('', 'a cat', '', tokens, [], { layers: 1, heads: 2 });
+    delete trace.header.sections[0].vectors;
+    const file = join(folder, 'pair.html');
+    writeFileSync(file, exported(readFileSync(PAGE, 'utf8'), trace));
+    const page = await visit(pathToFileURL(file).href + '#view=head&section=0&layer=0&head=1');
+    const numbers = async () => {
+      const path = await (await save(page, 'Numbers (JSON)')).path();
+      return JSON.parse(readFileSync(path!, 'utf8'));
+    };
+    await button(page, 'A → B').click();
+    expect(page.url()).toContain('pair=AB');
+    const shown = await numbers();
+    expect([shown.queries, shown.keys]).toEqual([
+      ['[CLS]', 'a', 'cat', '[SEP]'],
+      ['it', 'sleep', '·s', '[SEP]'],
+    ]);
+    expect(shown.weights[1][2]).toBeCloseTo(row(0, 0, 1, 1, 8, 8, false)[6], 4);
+    await button(page, 'Words').click();
+    expect((await numbers()).keys).toEqual(['it', 'sleeps', '[SEP]']);
+    await button(page, 'A, B').click();
+    expect((await numbers()).queries.length).toBe(7);
+    expect(await button(page, 'Q·K').isVisible()).toBe(false); // weights alone were given
+  });
+
+  it('refuses a text that is too long by name, and cuts nothing', async () => {
+    const page = await visit(base);
+    const long = 'word '.repeat(1000).trim(); // 4,999 characters
+    await page.getByLabel('Sentence').fill(long);
+    expect(await page.getByLabel('Sentence').inputValue()).toBe(long);
+    expect(await page.locator('.count').textContent()).toBe('4,999 of 2,000 characters');
+    await page.keyboard.press('Enter');
+    const notice = page.locator('.notice');
+    expect(await notice.textContent()).toContain('has 4,999 characters; at most 2,000 can be read');
+    expect(await notice.textContent()).toContain('shorten it by 2,999');
+    expect(await page.getByLabel('Sentence').inputValue()).toBe(long);
+    await page.locator('header .quiet').click();
+    expect(await notice.textContent()).toContain('这段文字有 4,999 个字符，最多能读 2,000 个');
+    expect(await notice.textContent()).not.toMatch(/[A-Za-z]/);
+  });
+
+  it('brings the head that is asked for onto the screen', async () => {
+    const large = await startMock({ trace: longTrace(60, 24, 12) });
+    try {
+      const inside = (page: Page) =>
+        page.evaluate(() => {
+          const box = document.querySelector('.thumb.chosen')!.getBoundingClientRect();
+          return box.top >= 0 && box.bottom <= window.innerHeight;
+        });
+      const page = await visit(`${large.url}#view=grid&layer=23&head=0`);
+      await page.evaluate(() => window.scrollTo(0, 1e6));
+      expect(await inside(page)).toBe(true);
+      await button(page, 'first token').evaluate((chip: HTMLElement) => chip.click());
+      await page.waitForFunction(() => !/layer=23/.test(location.hash));
+      expect(await inside(page)).toBe(true);
+    } finally {
+      await large.close();
+    }
+  });
+
+  it('names no direction on two lines, on any phone', async () => {
+    for (const width of [320, 360, 390]) {
+      for (const locale of ['en-US', 'zh-CN']) {
+        const page = await visit(base, { ...phone, viewport: { width, height: 800 }, locale });
+        const heights = await page
+          .locator('.composer .segments button')
+          .evaluateAll((all) => all.map((one) => one.getBoundingClientRect().height));
+        expect(heights.length).toBe(2);
+        for (const height of heights) expect(height).toBeLessThan(46);
+        expect(await page.evaluate(() => document.documentElement.scrollWidth)).toBeLessThanOrEqual(width);
+      }
+    }
+  });
+
+  it('says what the model is worth in the language of the reader', async () => {
+    const page = await visit(base);
+    const note = page.locator('.model .note');
+    if (!REAL) expect(await note.textContent()).toBe('made by formula, for tests');
+    await page.locator('header .quiet').click();
+    if (!REAL) expect(await note.textContent()).toBe('由公式生成，仅供测试');
+    expect((await note.textContent())!.length).toBeGreaterThan(0);
   });
 
   it('follows the slider of steps', async () => {
@@ -292,6 +554,7 @@ describe.skipIf(!findChromium())('the page', () => {
     expect(await page.locator('.notice').textContent()).toContain('There is no sentence yet');
     await page.locator('header .quiet').click();
     expect(await page.locator('.notice').textContent()).toContain('请先输入一句');
+    expect(await page.locator('.notice').textContent()).not.toMatch(/[A-Za-z]/);
   });
 
   it.skipIf(REAL !== '')('has words for each refusal, and markup in them stays text', async () => {
@@ -302,7 +565,7 @@ describe.skipIf(!findChromium())('the page', () => {
       await page.waitForSelector('.notice:not([hidden])');
       return (await page.locator('.notice').textContent())!;
     };
-    expect(await ask('word '.repeat(80))).toContain('the model reads at most 60 tokens');
+    expect(await ask('word '.repeat(80))).toContain('the model reads at most 60 tokens; it has 81');
     await button(page, 'Close').click();
     expect(await ask('be busy')).toContain('busy with other sentences');
     await button(page, 'Close').click();
@@ -362,6 +625,7 @@ describe.skipIf(!findChromium())('the page', () => {
       exported(readFileSync(PAGE, 'utf8'), trace),
     );
     const inside = page.frameLocator('iframe');
+    await inside.locator('[data-view=grid]').click();
     await inside.locator('.thumb').nth(3).click();
     await inside.locator('.strongest li').first().waitFor();
     expect(await inside.locator('h2.figure-title').textContent()).toBe('Encoder · layer 1 · head 1');
@@ -388,7 +652,7 @@ describe.skipIf(!findChromium())('the page', () => {
   it('stays smooth with 1,000 tokens, 12 layers and 12 heads (reports, never asserts)', async () => {
     const large = await startMock({ trace: longTrace(1000, 12, 12) });
     try {
-      const page = await visit(large.url);
+      const page = await visit(`${large.url}#view=grid`);
       const shown = await page.evaluate(() => ({
         paint: performance.getEntriesByName('first-contentful-paint')[0]?.startTime ?? NaN,
         grid: performance.getEntriesByName('regard-shown')[0]?.startTime ?? NaN,

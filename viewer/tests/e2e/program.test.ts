@@ -112,16 +112,27 @@ describe.skipIf(!findChromium() || PROGRAM === '')('regard view', () => {
     const { page, problems, requests, close } = await open(browser, server.url);
     await page.getByLabel('Sentence').fill('The cat sleeps.');
     await page.keyboard.press('Enter');
-    await page.waitForSelector('.thumb');
+    await page.waitForSelector('.heat');
     expect(await page.locator('.translation').textContent()).toMatch(/[\u4e00-\u9fff]/);
+    // It opens on the head that the table has first, by how telling they are.
+    expect(await page.locator('th[aria-sort=descending]').textContent()).toContain('telling');
+    expect(await page.locator('tbody tr').first().getAttribute('aria-current')).toBe('true');
+    await page.getByRole('button', { name: 'Grid', exact: true }).click();
     expect(await page.locator('.thumb').count()).toBe(3 * 2 * 4);
     for (const section of ['Encoder', 'Decoder', 'Cross']) {
-      for (const key of ['2', '3']) {
+      for (const key of ['2', '3', '4']) {
         await page.getByRole('button', { name: section, exact: true }).click();
         await page.keyboard.press(key);
         await page.waitForFunction(() => document.querySelectorAll('.strongest li').length > 0);
       }
     }
+    // The products of query and key add up to the score, and a link ranks the heads.
+    await page.waitForFunction(() => /sum of 8 products/.test(document.querySelector('.reading')!.textContent!));
+    await page.keyboard.press('Shift+ArrowDown');
+    await page.waitForSelector('td.link');
+    const link = (await page.locator('td.link').allTextContents()).map(parseFloat);
+    expect(link.length).toBe(2 * 4);
+    expect(link).toEqual([...link].sort((a, b) => b - a));
     await page.locator('.save summary').click();
     const [download] = await Promise.all([
       page.waitForEvent('download'),
@@ -142,7 +153,8 @@ describe.skipIf(!findChromium() || PROGRAM === '')('regard view', () => {
     await page.getByLabel('句子').fill('x '.repeat(900));
     await page.keyboard.press('Enter');
     await page.waitForSelector('.notice:not([hidden])');
-    expect(await page.locator('.notice').textContent()).toMatch(/最多能读 \d+ 个词元/);
+    expect(await page.locator('.notice').textContent()).toMatch(/最多能读 \d+ 个词元，这里有 [\d,]+ 个/);
+    expect(await page.locator('.notice').textContent()).not.toMatch(/[A-Za-z]/);
     await page.getByLabel('句子').fill(' ');
     await page.keyboard.press('Enter');
     await page.waitForFunction(() => document.querySelector('.notice')!.textContent!.includes('还没有句子'));
@@ -160,7 +172,7 @@ describe.skipIf(!findChromium() || PROGRAM === '')('regard view', () => {
       browser,
       pathToFileURL(file).href + '#view=head&section=2&layer=1&head=1',
     );
-    for (const key of ['ArrowRight', '3', 's', 'r', '1']) await page.keyboard.press(key);
+    for (const key of ['ArrowRight', '4', '3', 's', 'r', '1']) await page.keyboard.press(key);
     expect(await page.locator('.translation').textContent()).toMatch(/[\u4e00-\u9fff]/);
     expect(await page.locator('.notice').isVisible()).toBe(false);
     expect(requests.filter((url) => !url.startsWith('data:'))).toEqual([pathToFileURL(file).href]);

@@ -4,7 +4,7 @@ import { readFileSync } from 'node:fs';
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { fileURLToPath } from 'node:url';
-import { synthesize, tokenize, translate, type Synthetic } from './synthetic';
+import { NOTE, synthesize, tokenize, translate, type Synthetic } from './synthetic';
 
 export interface Options {
   page?: string;
@@ -48,7 +48,12 @@ export async function startMock(options: Options = {}): Promise<Mock> {
       return refuse(response, 400, { code: 'direction', message: 'directions: en-zh, zh-en' });
     const source = tokenize(text);
     if (source.length > LIMIT)
-      return refuse(response, 413, { code: 'too_long', message: `at most ${LIMIT} tokens`, limit: LIMIT });
+      return refuse(response, 413, {
+        code: 'too_long',
+        message: `at most ${LIMIT} tokens`,
+        limit: LIMIT,
+        count: source.length,
+      });
     const target = translate(text);
     const id = `t${++made}`;
     const built = synthesize(id, text, target.text, source, target.tokens, { layers: 4, heads: 4 });
@@ -56,11 +61,31 @@ export async function startMock(options: Options = {}): Promise<Mock> {
     return json(response, built.header);
   };
 
-  const weights = (query: URLSearchParams, response: ServerResponse) => {
+  // The weight of a link in every head: summed over the keys, averaged over the queries.
+  const link = (held: Synthetic, section: number, query: URLSearchParams): Uint16Array => {
+    const [q1, q2] = query.get('queries')!.split('-').map(Number);
+    const [k1, k2] = query.get('keys')!.split('-').map(Number);
+    const { layers, heads, keys } = held.header.sections[section];
+    const columns = held.header.axes[keys].tokens.length;
+    return Uint16Array.from({ length: layers * heads }, (_, i) => {
+      const block = held.block(section, Math.floor(i / heads), i % heads);
+      let sum = 0;
+      for (let q = q1; q <= q2; ++q) for (let k = k1; k <= k2; ++k) sum += block[q * columns + k];
+      return Math.round(sum / (q2 - q1 + 1));
+    });
+  };
+
+  const weights = (what: string, query: URLSearchParams, response: ServerResponse) => {
     const held = traces.get(query.get('trace') ?? '');
     if (!held) return refuse(response, 404, { code: 'gone', message: 'no such trace' });
     const layer = query.get('layer') === 'rollout' ? 'rollout' : Number(query.get('layer'));
-    const codes = held.block(Number(query.get('section')), layer, Number(query.get('head') ?? 0));
+    const [section, head] = [Number(query.get('section')), Number(query.get('head') ?? 0)];
+    const codes =
+      what === 'link'
+        ? link(held, section, query)
+        : what === 'vectors'
+          ? held.vectors(section, layer as number, head)
+          : held.block(section, layer, head);
     response.writeHead(200, { 'Content-Type': 'application/octet-stream' });
     return response.end(Buffer.from(codes.buffer, codes.byteOffset, codes.byteLength));
   };
@@ -78,7 +103,7 @@ export async function startMock(options: Options = {}): Promise<Mock> {
     if (url.pathname === '/api/info') {
       const can = options.canTranslate ?? !options.trace;
       return json(response, {
-        model: { name: 'mock', note: 'made by formula, for tests' },
+        model: { name: 'mock', note: NOTE },
         directions: can ? ['en-zh', 'zh-en'] : [],
         can_translate: can,
         trace: options.trace && traces.has(options.trace.header.id) ? options.trace.header : null,
@@ -87,7 +112,8 @@ export async function startMock(options: Options = {}): Promise<Mock> {
       });
     }
     if (url.pathname === '/api/trace' && request.method === 'POST') return trace(body, response);
-    if (url.pathname === '/api/weights') return weights(url.searchParams, response);
+    const what = /^\/api\/(weights|link|vectors)$/.exec(url.pathname);
+    if (what) return weights(what[1], url.searchParams, response);
     return refuse(response, 404, { code: 'not_found', message: 'no such address' });
   };
 

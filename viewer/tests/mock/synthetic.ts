@@ -3,6 +3,8 @@
 // attention (heads on the previous, the same, the first token, alignments), and
 // each number can be computed again by a test.
 
+export const NOTE = { en: 'made by formula, for tests', zh: '由公式生成，仅供测试' };
+
 export interface Shape {
   layers: number;
   heads: number;
@@ -11,6 +13,22 @@ export interface Shape {
 export interface Synthetic {
   header: Record<string, any>;
   block(section: number, layer: number | 'rollout', head: number): Uint16Array;
+  vectors(section: number, layer: number, head: number): Uint16Array;
+}
+
+export const DIM = 8;
+
+// One number of a query (side 0) or key (side 1): a multiple of 1/64 below 1, which
+// half precision holds exactly.
+export function vectorAt(section: number, layer: number, head: number, side: number, token: number, i: number): number {
+  return Math.round(126 * noise(section, layer, head, 77 + side, token, i) - 63) / 64;
+}
+
+function toHalf(value: number): number {
+  if (value === 0) return 0;
+  const exponent = Math.floor(Math.log2(Math.abs(value)));
+  const fraction = (Math.abs(value) / 2 ** exponent - 1) * 1024;
+  return (value < 0 ? 0x8000 : 0) | ((exponent + 15) << 10) | fraction;
 }
 
 function noise(...at: number[]): number {
@@ -84,6 +102,34 @@ function statistics(
   };
 }
 
+// How much where a head looks depends on who asks, as docs/viewer.md has it: the mean
+// over rows of the divergence from what the rows prefer together, in units of the
+// largest that it can be, without the share of a token itself and its neighbours.
+export function telling(matrix: Float64Array, rows: number, columns: number, self: boolean, causal: boolean): number {
+  const seen = (q: number) => (causal ? q + 1 : columns);
+  const liked = Array.from({ length: columns }, (_, k) => {
+    let sum = 0;
+    let count = 0;
+    for (let q = 0; q < rows; ++q) {
+      if (k >= seen(q)) continue;
+      sum += matrix[q * columns + k] * seen(q);
+      ++count;
+    }
+    return sum / count;
+  });
+  let divergence = 0;
+  let near = 0;
+  for (let q = 0; q < rows; ++q) {
+    const all = liked.slice(0, seen(q)).reduce((a, b) => a + b, 0);
+    for (let k = 0; k < seen(q); ++k) {
+      const w = matrix[q * columns + k];
+      if (w > 0) divergence += w * Math.log(w / (liked[k] / all));
+      if (self && Math.abs(q - k) <= 1) near += w;
+    }
+  }
+  return columns < 2 ? 0 : (divergence / rows / Math.log(columns)) * (1 - near / rows);
+}
+
 function thumbnail(matrix: Float64Array, rows: number, columns: number, r: number, c: number): Uint8Array {
   const small = new Uint8Array(r * c);
   for (let q = 0; q < rows; ++q) {
@@ -143,7 +189,11 @@ export function synthesize(
       for (let head = 0; head < heads; ++head) {
         const all = matrix(index, layer, head);
         data.set(thumbnail(all, rows, columns, r, c), (layer * heads + head) * r * c);
-        table[layer].push(statistics(all, rows, columns, one.name !== 'cross'));
+        const self = one.name !== 'cross';
+        table[layer].push({
+          ...statistics(all, rows, columns, self),
+          telling: telling(all, rows, columns, self, one.causal),
+        });
       }
     }
     return {
@@ -153,8 +203,19 @@ export function synthesize(
       thumbnails: { rows: r, columns: c, data: Buffer.from(data).toString('base64') },
       statistics: table,
       rollout: one.name !== 'cross',
+      vectors: { dim: DIM, scale: 1 / Math.sqrt(DIM) },
     };
   });
+  const vectors = (section: number, layer: number, head: number): Uint16Array => {
+    const counts = [axes[plan[section].queries].tokens.length, axes[plan[section].keys].tokens.length];
+    return Uint16Array.from(
+      counts.flatMap((count, side) =>
+        Array.from({ length: count * DIM }, (_, i) =>
+          toHalf(vectorAt(section, layer, head, side, Math.floor(i / DIM), i % DIM)),
+        ),
+      ),
+    );
+  };
   const rollout = (section: number): Float64Array => {
     const n = axes[plan[section].queries].tokens.length;
     let product: Float64Array | null = null;
@@ -178,7 +239,7 @@ export function synthesize(
       format: 'regard-trace',
       version: 1,
       id,
-      model: { name: 'mock', note: 'made by formula, for tests' },
+      model: { name: 'mock', note: NOTE },
       source,
       target,
       steps: targetTokens.length,
@@ -186,6 +247,7 @@ export function synthesize(
       sections,
     },
     block: (section, layer, head) => toCodes(layer === 'rollout' ? rollout(section) : matrix(section, layer, head)),
+    vectors,
   };
 }
 
@@ -246,6 +308,7 @@ export function longTrace(tokens: number, layers: number, heads: number): Synthe
       sections: [section],
     },
     block: (_section, _layer, head) => toCodes(matrix(head)),
+    vectors: () => new Uint16Array(),
   };
 }
 
@@ -282,17 +345,18 @@ export function exported(page: string, trace: Synthetic): string {
   const parts = [`<script type="application/json" id="regard-trace">${header}</script>`];
   const base64 = (codes: Uint16Array) =>
     Buffer.from(codes.buffer, codes.byteOffset, codes.byteLength).toString('base64');
-  (trace.header.sections as { layers: number; heads: number; rollout: boolean }[]).forEach((section, s) => {
-    for (let layer = 0; layer < section.layers; ++layer) {
-      for (let head = 0; head < section.heads; ++head)
-        parts.push(
-          `<script type="text/plain" id="regard-block-${s}-${layer}-${head}">${base64(trace.block(s, layer, head))}</script>`,
-        );
-    }
-    if (section.rollout)
-      parts.push(
-        `<script type="text/plain" id="regard-block-${s}-rollout">${base64(trace.block(s, 'rollout', 0))}</script>`,
-      );
-  });
+  const plain = (id: string, codes: Uint16Array) =>
+    parts.push(`<script type="text/plain" id="regard-${id}">${base64(codes)}</script>`);
+  (trace.header.sections as { layers: number; heads: number; rollout: boolean; vectors?: unknown }[]).forEach(
+    (section, s) => {
+      for (let layer = 0; layer < section.layers; ++layer) {
+        for (let head = 0; head < section.heads; ++head) {
+          plain(`block-${s}-${layer}-${head}`, trace.block(s, layer, head));
+          if (section.vectors) plain(`vectors-${s}-${layer}-${head}`, trace.vectors(s, layer, head));
+        }
+      }
+      if (section.rollout) plain(`block-${s}-rollout`, trace.block(s, 'rollout', 0));
+    },
+  );
   return page.replace('<!--regard-trace-->', () => parts.join('\n'));
 }

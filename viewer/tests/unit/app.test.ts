@@ -16,6 +16,7 @@ function traceOf(id: string): Trace {
   return {
     id,
     model: { name: '', note: '' },
+    start: {},
     source: id,
     target: '',
     steps: 0,
@@ -29,8 +30,9 @@ function traceOf(id: string): Trace {
         heads: 1,
         causal: false,
         thumbnails: { rows: 1, columns: 1, data: new Uint8Array(1) },
-        statistics: [[{ entropy: 0, distance: null, first: null, previous: null, same: null }]],
+        statistics: [[{ telling: 0, entropy: 0, distance: null, first: null, previous: null, same: null }]],
         rollout: false,
+        vectors: null,
       },
     ],
   };
@@ -49,6 +51,12 @@ class SlowSource implements Source {
   block(trace: Trace): Promise<Block> {
     return new Promise((come, fail) => this.asked.push({ id: trace.id, come, fail }));
   }
+  async link(): Promise<number[]> {
+    return [];
+  }
+  async vectors(): Promise<never> {
+    throw new Error('there are none');
+  }
 }
 
 it('asks for the weights of a new sentence while those of the last are still on their way', async () => {
@@ -62,6 +70,18 @@ it('asks for the weights of a new sentence while those of the last are still on 
   expect(source.asked.map((one) => one.id)).toEqual(['first', 'second']);
   source.asked[1].come({ rows: 1, columns: 1, codes: new Uint16Array([7]) });
   await vi.waitFor(() => expect(app.block(0, 0)?.codes[0]).toBe(7));
+});
+
+it('takes no weights of the last sentence for those of a new one', async () => {
+  const source = new SlowSource();
+  const app = new App(source);
+  await app.start();
+  await app.ask('first', '');
+  app.block(0, 0);
+  await app.ask('second', '');
+  source.asked[0].come({ rows: 1, columns: 1, codes: new Uint16Array([7]) });
+  await new Promise((done) => setTimeout(done));
+  expect(app.block(0, 0)).toBeNull();
 });
 
 it('does not blame a new sentence for weights of the last that did not come', async () => {

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 import { describe, expect, it } from 'vitest';
-import { percent, pooledCodes, visibleKeys } from '../../src/heat';
+import { cellText, percent, pooledCodes, visibleKeys } from '../../src/heat';
 import { linesOfKey, linesOfQuery, strongestLines } from '../../src/lines';
 import { SvgPen } from '../../src/pen';
 import { asSourceError, BlockCache, PageSource, ServerSource, SourceError } from '../../src/source';
-import { parseTrace, TraceError, type Block } from '../../src/trace';
+import { products, signed, strongestDimensions, sum } from '../../src/qk';
+import { decodeVectors, halfOf, parseTrace, TraceError, type Block } from '../../src/trace';
 import { synthesize } from '../mock/synthetic';
 
 const block = (rows: number, columns: number, ...codes: number[]): Block => ({
@@ -80,6 +81,34 @@ it('percentages have as many digits as they need', () => {
   expect([0, 0.00012, 0.0123, 0.456, 1].map(percent)).toEqual(['0 %', '0.012 %', '1.23 %', '45.6 %', '100.0 %']);
 });
 
+it('no cell is without a number', () => {
+  expect([0, 0.0001, 0.003, 0.0096, 0.014, 0.5, 1].map(cellText)).toEqual(['0', '<0.1', '0.3', '1', '1', '50', '100']);
+});
+
+describe('queries and keys', () => {
+  const vectors = {
+    dim: 2,
+    scale: 0.5,
+    queries: Float32Array.from([1, 2, 3, -4]),
+    keys: Float32Array.from([5, 6, -1, 0.5]),
+  };
+  it('make the score by their products', () => {
+    expect([...products(vectors, 1, 0)]).toEqual([7.5, -12]);
+    expect(sum(products(vectors, 1, 0))).toBe((0.5 * (3 * 5 - 4 * 6)) as number);
+    expect(strongestDimensions(products(vectors, 1, 0), 5)).toEqual([1, 0]);
+    expect([1.234, -0.5].map(signed)).toEqual(['+1.23', '−0.50']);
+  });
+  it('come in half precision', () => {
+    // 1, -2, 0.1 (rounded), 2^-24, infinity, 0
+    const bits = [0x3c00, 0xc000, 0x2e66, 0x0001, 0x7c00, 0x8000];
+    expect(bits.map(halfOf)).toEqual([1, -2, 0.0999755859375, 2 ** -24, Infinity, -0]);
+    const bytes = Uint8Array.from([0x00, 0x3c, 0x00, 0xc0, 0x00, 0x3c]);
+    const read = decodeVectors(bytes, { dim: 1, scale: 1 }, 2, 1);
+    expect([...read.queries, ...read.keys]).toEqual([1, -2, 1]);
+    expect(() => decodeVectors(bytes, { dim: 2, scale: 1 }, 1, 1)).toThrow('vectors: 1 + 1 of 2 take 8 bytes; 6 came');
+  });
+});
+
 it('a drawing cannot be broken by a token', () => {
   const pen = new SvgPen(10, 10);
   pen.text(1, 2, '</text><script>"&', { fill: '#000', size: 9 });
@@ -120,8 +149,9 @@ describe('the server', () => {
     await expect(strange.trace('a', '')).rejects.toMatchObject({ code: 'other', message: 'HTTP 502' });
   });
   it('may send limits', async () => {
-    const source = new ServerSource(async () => answer({ error: { code: 'too_long', message: 'm', limit: 200 } }, 413));
-    await expect(source.trace('a', '')).rejects.toMatchObject({ code: 'too_long', limit: 200 });
+    const error = { code: 'too_long', message: 'm', limit: 200, count: 312 };
+    const source = new ServerSource(async () => answer({ error }, 413));
+    await expect(source.trace('a', '')).rejects.toMatchObject({ code: 'too_long', limit: 200, count: 312 });
   });
 });
 
@@ -135,6 +165,21 @@ describe('a page with its trace inside', () => {
     const { trace } = await source.info();
     expect((await source.block(trace!, 0, 0, 1)).codes).toEqual(made.block(0, 0, 1));
     await expect(source.block(trace!, 0, 0, 0)).rejects.toMatchObject({ code: 'missing_block' });
+  });
+  it('ranks a link by what it holds', async () => {
+    const { trace } = await source.info();
+    const codes = made.block(0, 0, 1);
+    for (const [q, k] of [
+      [0, 0],
+      [0, 1],
+      [1, 0],
+      [1, 1],
+    ]) {
+      const link = await source.link(trace!, 0, { from: q, to: q + 1 }, { from: k, to: k + 1 });
+      expect(link).toEqual([null, codes[2 * q + k]]);
+    }
+    const all = { from: 0, to: 2 };
+    expect(await source.link(trace!, 0, all, all)).toEqual([null, 65535]);
   });
 });
 

@@ -1,13 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 import { describe, expect, it } from 'vitest';
-import { colorTable, headColor, luminance, paletteColor, PALETTES, position, weightAt } from '../../src/color';
+import {
+  colorTable,
+  headColor,
+  luminance,
+  paletteColor,
+  PALETTES,
+  position,
+  signedColor,
+  weightAt,
+} from '../../src/color';
 import { directionFor } from '../../src/direction';
 import { fill, languageOf, STRINGS } from '../../src/i18n';
 import { cellAt, layoutHeat, layoutLines, zoomAt } from '../../src/layout';
 import { fitPlace, readPlace, writePlace, type Place } from '../../src/permalink';
-import { QUESTIONS, questionsFor, rank } from '../../src/statistics';
+import { openingPlace, QUESTIONS, questionsFor, rank } from '../../src/statistics';
 import { labelStride, shorten, showTokens } from '../../src/tokens';
-import type { HeadStatistics, Section } from '../../src/trace';
+import type { HeadStatistics, Section, Trace } from '../../src/trace';
 
 const START: Place = {
   text: '',
@@ -16,8 +25,12 @@ const START: Place = {
   layer: 0,
   head: 0,
   heads: [],
-  view: 'grid',
+  view: 'head',
   step: 0,
+  words: false,
+  pair: '',
+  at: null,
+  chosen: false,
 };
 
 describe('the address', () => {
@@ -31,6 +44,10 @@ describe('the address', () => {
     view: 'lines' as const,
     step: 4,
     heads: [0, 1],
+    words: true,
+    pair: 'AB' as const,
+    at: { q: 3, k: null },
+    chosen: true,
   };
   it('comes back as it was written, whatever the sentence holds', () => {
     expect(readPlace(writePlace(place))).toEqual(place);
@@ -42,18 +59,26 @@ describe('the address', () => {
     );
   });
   it('may be anything at all', () => {
-    expect(readPlace('#text=%E4%zz&layer=-1&head=1e9&view=<b>&step=x&heads=a,,2,2&=&x')).toEqual({
+    expect(readPlace('#text=%E4%zz&layer=-1&head=1e9&view=<b>&step=x&heads=a,,2,2&at=,&pair=CC&words=2&=&x')).toEqual({
       ...START,
       heads: [2],
+      chosen: true,
     });
   });
   it('is kept inside a smaller trace', () => {
     const fitted = fitPlace(
       { ...place, layer: 'rollout', heads: [0, 7] },
-      [{ layers: 2, heads: 2, rollout: false }],
+      [{ layers: 2, heads: 2, rollout: false, vectors: null }],
       3,
     );
     expect(fitted).toMatchObject({ section: 0, layer: 0, head: 1, heads: [0], step: 0 });
+  });
+  it('shows queries and keys only where there are some', () => {
+    const wanted: Place = { ...place, section: 0, view: 'qk', layer: 0 };
+    const sections = (vectors: unknown) => [{ layers: 2, heads: 2, rollout: true, vectors }];
+    expect(fitPlace(wanted, sections({}), 9).view).toBe('qk');
+    expect(fitPlace(wanted, sections(null), 9).view).toBe('head');
+    expect(fitPlace({ ...wanted, layer: 'rollout' }, sections({}), 9).view).toBe('head');
   });
 });
 
@@ -89,6 +114,7 @@ describe('both languages', () => {
 
 describe('statistics', () => {
   const one = (entropy: number | null, same: number | null): HeadStatistics => ({
+    telling: null,
     entropy,
     distance: null,
     first: 0,
@@ -103,6 +129,7 @@ describe('statistics', () => {
     heads: 2,
     causal: false,
     rollout: true,
+    vectors: null,
     thumbnails: { rows: 0, columns: 0, data: new Uint8Array() },
     statistics: [
       [one(2, 0.1), one(null, 0.5)],
@@ -117,6 +144,25 @@ describe('statistics', () => {
     expect(order(rank(section, QUESTIONS.same))).toBe('1.1 0.1 1.0 0.0');
     expect(order(rank(section, { column: 'head', descending: false }))).toBe('0.0 0.1 1.0 1.1');
     expect(order(rank(section, { column: 'head', descending: true }))).toBe('1.1 1.0 0.1 0.0');
+  });
+  it('are sorted by a link, heads that do not hold it last', () => {
+    const link = [7, null, 900, 7];
+    expect(order(rank(section, { column: 'link', descending: true }, link))).toBe('1.0 0.0 1.1 0.1');
+    expect(order(rank(section, { column: 'link', descending: false }, link))).toBe('0.0 1.1 1.0 0.1');
+  });
+  it('say where the page opens', () => {
+    const told = (...values: (number | null)[]): Section => ({
+      ...section,
+      statistics: [0, 2].map((at) => values.slice(at, at + 2).map((telling) => ({ ...one(0, 0), telling }))),
+    });
+    const trace = (start: object, ...sections: Section[]) => ({ sections, start }) as unknown as Trace;
+    const two = [told(0.1, 0.2, 0.3, 0.2), told(0.1, 0.9, 0.3, 0.4)];
+    expect(openingPlace(trace({}, ...two))).toEqual({ section: 1, layer: 0, head: 1 });
+    expect(openingPlace(trace({ section: 0 }, ...two))).toEqual({ section: 0, layer: 1, head: 0 });
+    expect(openingPlace(trace({ layer: 1 }, ...two))).toEqual({ section: 1, layer: 1, head: 1 });
+    expect(openingPlace(trace({ layer: 1, head: 0, section: 0 }, ...two))).toEqual({ section: 0, layer: 1, head: 0 });
+    // A trace from before there was such a number.
+    expect(openingPlace(trace({}, told(null, null, null, null)))).toEqual({ section: 0, layer: 0, head: 0 });
   });
   it('ask only what can be answered', () =>
     expect(questionsFor(section)).toEqual(['sharp', 'diffuse', 'first', 'same']));
@@ -220,8 +266,42 @@ describe('colours', () => {
     expect(table[255]).toBe(((255 << 24) | (b << 16) | (g << 8) | r) >>> 0);
     expect(new Set(table).size).toBeGreaterThan(128);
   });
-  it('of neighbouring heads differ', () => {
-    for (const dark of [false, true])
-      expect(new Set(Array.from({ length: 8 }, (_, i) => headColor(i, dark))).size).toBe(8);
+  // As protan and deutan eyes see them (Machado, Oliveira and Fernandes, 2009), and
+  // how far they are apart in CIELAB.
+  const EYES = {
+    common: [1, 0, 0, 0, 1, 0, 0, 0, 1],
+    protan: [0.152286, 1.052583, -0.204868, 0.114503, 0.786281, 0.099216, -0.003882, -0.048116, 1.051998],
+    deutan: [0.367322, 0.860646, -0.227968, 0.280085, 0.672501, 0.047413, -0.01182, 0.04294, 0.968881],
+  };
+  const rgbOf = (hex: string) => [1, 3, 5].map((i) => parseInt(hex.slice(i, i + 2), 16)) as [number, number, number];
+  const mixed = (m: number[], v: number[]) => [0, 3, 6].map((r) => m[r] * v[0] + m[r + 1] * v[1] + m[r + 2] * v[2]);
+  function lab(hex: string, eye: number[]): number[] {
+    const linear = rgbOf(hex).map((c) => (c <= 10.31 ? c / 255 / 12.92 : ((c / 255 + 0.055) / 1.055) ** 2.4));
+    const seen = mixed(eye, linear).map((c) => Math.min(Math.max(c, 0), 1));
+    const xyz = mixed([0.4339, 0.3762, 0.1899, 0.2127, 0.7152, 0.0722, 0.0178, 0.1095, 0.8727], seen);
+    const [x, y, z] = xyz.map((t) => (t > 0.008856 ? Math.cbrt(t) : 7.787 * t + 16 / 116));
+    return [116 * y - 16, 500 * (x - y), 200 * (y - z)];
+  }
+  it.each(Object.entries(EYES))('of twelve heads are told apart by %s eyes, and from the paper', (_, eye) => {
+    for (const dark of [false, true]) {
+      const colors = Array.from({ length: 12 }, (_, i) => headColor(i, dark));
+      const paper = luminance(rgbOf(dark ? '#14181d' : '#fbfaf7'));
+      colors.forEach((color, i) => {
+        const light = luminance(rgbOf(color));
+        expect((Math.max(light, paper) + 0.05) / (Math.min(light, paper) + 0.05)).toBeGreaterThan(3);
+        for (const other of colors.slice(0, i)) {
+          const apart = Math.hypot(...lab(color, eye).map((c, n) => c - lab(other, eye)[n]));
+          expect(apart, `${color} and ${other}`).toBeGreaterThan(12);
+        }
+      });
+    }
+  });
+  it('of products tell the sign, and nothing is no colour', () => {
+    for (const dark of [false, true]) {
+      expect(signedColor(0, dark)).toEqual(paletteColor('ink', dark, 0));
+      const [minus, plus] = [signedColor(-1, dark), signedColor(1, dark)];
+      expect(minus[0] - minus[2]).toBeGreaterThan(100);
+      expect(plus[2] - plus[0]).toBeGreaterThan(100);
+    }
   });
 });

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Generation with a KV cache: two prompts are read at once (prefill), then each
+// Generation with a KV cache: a prompt is read in one call (prefill), then each
 // step appends one token and attends to all that came before (decode). Keys and
 // values of earlier tokens are never computed again, and the rows have the very
-// bits of one causal pass over the whole text.
+// bits of one causal pass over the whole text. Two texts of different lengths
+// share the cache.
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>

@@ -4,7 +4,8 @@
 
     extract_examples.py OUT_DIR DOCUMENT...
 
-Every fenced cpp block that has an `int main` becomes OUT_DIR/<document>_<n>.cc.
+Every fenced cpp block that has an `int main` becomes OUT_DIR/<document>_<n>.cc,
+and so does one that has an `#include`, with an empty main: it must compile.
 Where the block is followed by "Output:" and a fenced text block, that text goes
 to OUT_DIR/<document>_<n>.txt: what the program must print. Prints the names, one
 a line. Files that have not changed are left alone, so that nothing is rebuilt.
@@ -21,8 +22,12 @@ def examples(text):
     """Yields (source lines, line number, expected output or None)."""
     parts = blocks(text)
     for index, (kind, lines, start) in enumerate(parts):
-        if kind == "cpp" and any("int main" in line for line in lines):
+        if kind != "cpp":
+            continue
+        if any("int main" in line for line in lines):
             yield lines, start, output_after(parts, index)
+        elif any(line.startswith("#include") for line in lines):
+            yield [*lines, "int main() {}"], start, None
 
 
 def write(path, text):

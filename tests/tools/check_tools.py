@@ -88,6 +88,11 @@ class ExtractExamples(InATemporaryFolder):
         self.assertEqual(list(files), ["guide_1.cc"])
         self.assertTrue(files["guide_1.cc"].endswith("int main() {}\n"))
 
+    def test_a_block_that_includes_is_compiled_without_a_main_of_its_own(self):
+        done, files = self.extract("```cpp\n#include <cmath>\nint x;\n```\n")
+        self.assertEqual(done.stdout.split(), ["guide_1"])
+        self.assertTrue(files["guide_1.cc"].endswith("#include <cmath>\nint x;\nint main() {}\n"))
+
     def test_the_output_that_follows_is_taken(self):
         _, files = self.extract("```cpp\nint main() {}\n```\n\nOutput:\n\n```text\na\nb\n```\n")
         self.assertEqual(files["guide_1.txt"], "a\nb\n")

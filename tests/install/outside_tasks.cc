@@ -10,7 +10,8 @@
 int main(int, char** argv) {
   const auto translator = regard::tasks::Translator::load(argv[1]);
   const std::string thanks[] = {"Thank you very much."};
-  const std::string text = translator.translate(thanks)[0][0].text;
+  const std::string text =
+      translator.translate(thanks, {.to = "zh"})[0][0].text;
   if (regard::view::server_available()) {
     const regard::view::Server server(&translator, {});
     if (server.port() == 0) return 1;

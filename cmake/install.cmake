@@ -13,16 +13,25 @@ endif()
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/regard TYPE INCLUDE FILES_MATCHING PATTERN "*.h")
 install(EXPORT regard-targets NAMESPACE regard:: DESTINATION ${package_dir})
 
-# A static library leaves Highway to whoever links it; a shared one does not.
+# A static library leaves what it links to whoever links it; a shared one does not.
+set(REGARD_FIND_HIGHWAY "")
+set(regard_libs -lregard)
+set(regard_requires "")
+set(tasks_libs -lregard_tasks)
 get_target_property(library_type regard TYPE)
 if(library_type STREQUAL STATIC_LIBRARY)
   set(REGARD_FIND_HIGHWAY "find_dependency(hwy)")
-  set(REGARD_PC_REQUIRES "Requires: libhwy\n")
-  set(REGARD_PC_LIBS "-lregard -pthread")
-else()
-  set(REGARD_FIND_HIGHWAY "")
-  set(REGARD_PC_REQUIRES "")
-  set(REGARD_PC_LIBS "-lregard")
+  list(APPEND regard_libs -pthread)
+  list(APPEND regard_requires libhwy)
+  if(TARGET regard_tasks)
+    # The libraries that CMake's package names, too.
+    get_target_property(links regard_tasks LINK_LIBRARIES)
+    foreach(link ${links})
+      if(link MATCHES "^\\$<INSTALL_INTERFACE:(.+)>$")
+        list(APPEND tasks_libs -l${CMAKE_MATCH_1})
+      endif()
+    endforeach()
+  endif()
 endif()
 configure_package_config_file(${CMAKE_CURRENT_LIST_DIR}/regard-config.cmake.in
                               ${PROJECT_BINARY_DIR}/regard-config.cmake
@@ -35,8 +44,17 @@ install(FILES ${PROJECT_BINARY_DIR}/regard-config.cmake ${PROJECT_BINARY_DIR}/re
 
 file(RELATIVE_PATH REGARD_PC_PREFIX ${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig ${CMAKE_INSTALL_PREFIX})
 string(REGEX REPLACE "/$" "" REGARD_PC_PREFIX "${REGARD_PC_PREFIX}")
-configure_file(${CMAKE_CURRENT_LIST_DIR}/regard.pc.in ${PROJECT_BINARY_DIR}/regard.pc @ONLY)
-install(FILES ${PROJECT_BINARY_DIR}/regard.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+# regard_pc(NAME DESCRIPTION LIBS REQUIRES) installs NAME.pc.
+function(regard_pc REGARD_PC_NAME REGARD_PC_DESCRIPTION libs REGARD_PC_REQUIRES)
+  list(JOIN libs " " REGARD_PC_LIBS)
+  configure_file(${PROJECT_SOURCE_DIR}/cmake/regard.pc.in ${PROJECT_BINARY_DIR}/${REGARD_PC_NAME}.pc @ONLY)
+  install(FILES ${PROJECT_BINARY_DIR}/${REGARD_PC_NAME}.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+endfunction()
+regard_pc(regard "${PROJECT_DESCRIPTION}" "${regard_libs}" "${regard_requires}")
+if(TARGET regard_tasks)
+  regard_pc(regard-tasks "Tokenizers, training, translation and text generation upon regard" "${tasks_libs}"
+            "regard = ${PROJECT_VERSION}")
+endif()
 install(FILES ${PROJECT_SOURCE_DIR}/LICENSE TYPE DOC)
 
 if(TARGET regard_program)

@@ -4,7 +4,8 @@
 
     extract_examples.py OUT_DIR DOCUMENT...
 
-Every fenced cpp block that has an `int main` becomes OUT_DIR/<document>_<n>.cc.
+Every fenced cpp block that has an `int main` becomes OUT_DIR/<document>_<n>.cc,
+and so does one that has an `#include`, with an empty main: it must compile.
 Where the block is followed by "Output:" and a fenced text block, that text goes
 to OUT_DIR/<document>_<n>.txt: what the program must print. Prints the names, one
 a line. Files that have not changed are left alone, so that nothing is rebuilt.
@@ -14,42 +15,19 @@ import pathlib
 import re
 import sys
 
-FENCE = re.compile(r"^```(\w*)\s*$")
-OUTPUT_HEADS = {"Output:", "\u8f93\u51fa:", "\u8f93\u51fa\uff1a"}
-
-
-def blocks(text):
-    """Yields (kind, lines, line number); prose has kind None."""
-    kind, lines, start = None, [], 1
-    for number, line in enumerate(text.splitlines(), 1):
-        fence = FENCE.match(line)
-        if fence:
-            yield kind, lines, start
-            kind = (fence[1] or "none") if kind is None else None
-            lines, start = [], number + 1
-        else:
-            lines.append(line)
-    if kind is not None:
-        sys.exit(f"a fence that opens before line {start} is never closed")
-    yield kind, lines, start
+from documents import blocks, output_after
 
 
 def examples(text):
     """Yields (source lines, line number, expected output or None)."""
-    parts = list(blocks(text))
+    parts = blocks(text)
     for index, (kind, lines, start) in enumerate(parts):
-        if kind != "cpp" or not any("int main" in line for line in lines):
+        if kind != "cpp":
             continue
-        expected = None
-        if index + 2 < len(parts):
-            prose = [line for line in parts[index + 1][1] if line.strip()]
-            following, output, _ = parts[index + 2]
-            if following == "text":
-                if len(prose) == 1 and prose[0].strip() in OUTPUT_HEADS:
-                    expected = output
-                elif not prose and output and output[0].strip() in OUTPUT_HEADS:
-                    expected = output[1:]
-        yield lines, start, expected
+        if any("int main" in line for line in lines):
+            yield lines, start, output_after(parts, index)
+        elif any(line.startswith("#include") for line in lines):
+            yield [*lines, "int main() {}"], start, None
 
 
 def write(path, text):
@@ -62,8 +40,11 @@ def main():
     out.mkdir(parents=True, exist_ok=True)
     keep = set()
     for document in map(pathlib.Path, sys.argv[2:]):
-        text = document.read_text(encoding="utf-8")
-        for count, (lines, start, expected) in enumerate(examples(text), 1):
+        try:
+            found = list(examples(document.read_text(encoding="utf-8")))
+        except ValueError as error:
+            sys.exit(f"{document}: {error}")
+        for count, (lines, start, expected) in enumerate(found, 1):
             stem = re.sub(r"\W", "_", document.stem)
             name = f"{stem}_{count}"
             # Errors of the compiler point at the document itself.

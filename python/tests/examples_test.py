@@ -2,7 +2,6 @@
 """The scripts of examples/python run and end well."""
 
 import pathlib
-import re
 import subprocess
 import sys
 
@@ -25,16 +24,6 @@ def test_the_example_runs(script: pathlib.Path):
                           capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     assert done.stdout
-
-
-@pytest.mark.parametrize("name", ["docs/python.md", "README.md"])
-def test_the_blocks_of_the_document_run(name):
-    text = (support.SOURCE / name).read_text(encoding="utf-8")
-    blocks = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
-    assert blocks
-    done = subprocess.run([sys.executable, "-c", "\n".join(blocks)], capture_output=True, text=True,
-                          timeout=300)
-    assert done.returncode == 0, done.stderr
 
 
 def test_there_are_examples():

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The operators of regard.onnx against the ONNX standard's own cases and reference."""
 
-import re
 
 import support
 
@@ -218,9 +217,3 @@ def test_the_other_two_refuse_what_makes_no_sense():
         run("RMSNormalization", inputs, ["Y"], 23, regard.onnx.ops, stash_type=11)
     with pytest.raises(ValueError, match=r"axis must be in \[-3, 3\); it is 3"):
         run("RMSNormalization", inputs, ["Y"], 23, regard.onnx.ops, axis=3)
-
-
-def test_the_block_of_the_document_runs():
-    text = (support.SOURCE / "docs/onnx.md").read_text(encoding="utf-8")
-    (block,) = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
-    exec(compile(block, "docs/onnx.md", "exec"), {})

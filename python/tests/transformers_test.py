@@ -4,7 +4,6 @@
 import copy
 import functools
 import os
-import re
 
 import support
 
@@ -520,9 +519,3 @@ def test_masks_that_make_no_sense_are_refused():
     with pytest.raises(ValueError, match="packed sequences that are causal must have the same"):
         regard_attention(Layer(), q[:1], q[:1], q[:1], None, cu_seq_lens_q=bounds,
                          cu_seq_lens_k=torch.tensor([0, 2, 3]))
-
-
-def test_the_block_of_the_document_runs():
-    text = (support.SOURCE / "docs/huggingface.md").read_text(encoding="utf-8")
-    (block,) = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
-    exec(compile(block, "docs/huggingface.md", "exec"), {})

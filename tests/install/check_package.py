@@ -4,7 +4,8 @@
 
 The package is installed to one prefix and moved to another, so that a path
 written into it would be found out. Then a project with find_package and one with
-pkg-config are built and run. `--kind static` installs the build folder as it is;
+pkg-config are built and run, for the library and for what is built upon it
+(regard::tasks in CMake, regard-tasks in pkg-config). `--kind static` installs the build folder as it is;
 `--kind shared` makes a Release build of its own, and checks the surface of the
 library as well: what it links, how large it is, and that it neither reads the
 environment nor prints.
@@ -85,18 +86,26 @@ def outside_by_cmake(args, prefix, scratch, version):
         f"-DEXPECTED_VERSION={version}")
     run(args.cmake, "--build", build)
     print("find_package:", run(build / "outside").strip())
+    print("with tasks:", run(build / "outside_tasks", translator(prefix)).strip())
 
 
 def outside_by_pkg_config(args, prefix, scratch, version):
-    files = list(prefix.rglob("regard.pc"))
-    expect(len(files) == 1, f"{len(files)} files regard.pc are installed")
-    env = dict(os.environ, PKG_CONFIG_PATH=str(files[0].parent))
-    flags = run("pkg-config", "--cflags", "--libs", "regard", env=env).split()
-    program = scratch / "by_pkg_config"
-    run(args.compiler, "-std=c++20", f'-DEXPECTED_VERSION="{version}"',
-        HERE / "outside.cc", *flags, "-o", program)
-    paths = dict(os.environ, LD_LIBRARY_PATH=str(files[0].parent.parent))
-    print("pkg-config:", run(program, env=paths).strip())
+    (folder,) = {path.parent for path in prefix.rglob("*.pc")}
+    env = dict(os.environ, PKG_CONFIG_PATH=str(folder))
+    paths = dict(os.environ, LD_LIBRARY_PATH=str(folder.parent))
+    for package, source, arguments in (("regard", "outside.cc", []),
+                                       ("regard-tasks", "outside_tasks.cc", [translator(prefix)])):
+        flags = run("pkg-config", "--cflags", "--libs", package, env=env).split()
+        program = scratch / f"by_pkg_config_{package}"
+        run(args.compiler, "-std=c++20", f'-DEXPECTED_VERSION="{version}"',
+            HERE / source, *flags, "-o", program)
+        print(f"pkg-config {package}:", run(program, *arguments, env=paths).strip())
+
+
+def translator(prefix):
+    """The one that is installed with the program."""
+    (folder,) = prefix.rglob("models/en-zh")
+    return folder
 
 
 def main():

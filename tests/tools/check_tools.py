@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests of the tools that guard the project: each must refuse what it is for."""
 
+import json
 import pathlib
 import re
 import shutil
@@ -111,6 +112,11 @@ class ExtractExamples(InATemporaryFolder):
         self.assertEqual(list(files), ["guide_1.cc"])
         self.assertTrue(files["guide_1.cc"].endswith("int main() {}\n"))
 
+    def test_a_block_that_includes_is_compiled_without_a_main_of_its_own(self):
+        done, files = self.extract("```cpp\n#include <cmath>\nint x;\n```\n")
+        self.assertEqual(done.stdout.split(), ["guide_1"])
+        self.assertTrue(files["guide_1.cc"].endswith("#include <cmath>\nint x;\nint main() {}\n"))
+
     def test_the_output_that_follows_is_taken(self):
         _, files = self.extract("```cpp\nint main() {}\n```\n\nOutput:\n\n```text\na\nb\n```\n")
         self.assertEqual(files["guide_1.txt"], "a\nb\n")
@@ -157,19 +163,118 @@ class PythonTest(InATemporaryFolder):
         self.assertEqual(done.returncode, 1)
 
 
+class RunDocument(InATemporaryFolder):
+    def run_document(self, text):
+        return run(sys.executable, ROOT / "tools/run_document.py", self.write("guide.md", text))
+
+    def test_blocks_see_the_names_of_those_before(self):
+        done = self.run_document("```python\na = 1\n```\n\n```python\nassert a == 1\n```\n")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+
+    def test_a_block_that_lacks_its_imports_fails_at_its_line(self):
+        done = self.run_document("Text.\n\n```python\nx = 1\nmath.pi\n```\n")
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn('guide.md", line 5', done.stderr)
+        self.assertIn("name 'math' is not defined", done.stderr)
+
+    def test_another_output_than_the_document_shows_fails(self):
+        block = "```python\nprint(1 + 1)\n```\n\nOutput:\n\n```text\n%s\n```\n"
+        self.assertEqual(self.run_document(block % "2").returncode, 0)
+        done = self.run_document(block % "3")
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("+2", done.stdout)
+
+    def test_a_block_without_a_language_is_not_run(self):
+        self.assertEqual(self.run_document("```\nnonsense nonsense\n```\n").returncode, 0)
+
+
+class MakeNotebook(InATemporaryFolder):
+    TEXT = ("# Title\n\n[other](other.md)\n\n## One\n\n```cpp\nint main() {}\n```\n\nOutput:\n\n```text\n"
+            "c\n```\n\n```python\nprint('p')\n```\n\nOutput:\n\n```text\np\n```\n\nEnd.\n")
+
+    def make(self, *arguments):
+        self.write("guide.md", self.TEXT)
+        self.write("other.md", "# Other\n")
+        return run(sys.executable, ROOT / "tools/make_notebook.py", *arguments,
+                   self.folder / "guide.md", self.folder / "other.md")
+
+    def test_python_becomes_cells_with_their_output_and_all_else_text(self):
+        self.assertEqual(self.make().returncode, 0)
+        book = json.loads((self.folder / "guide.ipynb").read_text(encoding="utf-8"))
+        cells = [(cell["cell_type"], "".join(cell["source"])) for cell in book["cells"]]
+        self.assertEqual([kind for kind, _ in cells], ["markdown", "markdown", "code", "markdown"])
+        self.assertEqual(cells[0][1], "# Title\n\n[other](other.ipynb)")
+        self.assertIn("```cpp\nint main() {}\n```", cells[1][1])
+        self.assertIn("```text\nc\n```", cells[1][1])
+        self.assertEqual(cells[2][1], "print('p')")
+        self.assertEqual(book["cells"][2]["outputs"][0]["text"], ["p\n"])
+        self.assertEqual(cells[3][1], "End.")
+
+    def test_a_notebook_that_its_document_does_not_make_is_found(self):
+        self.assertEqual(self.make().returncode, 0)
+        self.assertEqual(self.make("--check").returncode, 0)
+        path = self.folder / "guide.ipynb"
+        path.write_text(path.read_text(encoding="utf-8").replace("End.", "Fin."), encoding="utf-8")
+        done = self.make("--check")
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("is not what guide.md makes", done.stderr)
+
+
 class Documents(unittest.TestCase):
-    def test_every_link_leads_to_a_file(self):
-        documents = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]
-        self.assertGreater(len(documents), 5)
+    DOCUMENTS = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("models/**/*.md")]
+
+    def setUp(self):
+        self.assertGreater(len(self.DOCUMENTS), 5)
+        self.texts = {path: path.read_text(encoding="utf-8") for path in self.DOCUMENTS}
+
+    @staticmethod
+    def without_code(text):
+        return re.sub(r"^```.*?^```|`[^`\n]*`", "", text, flags=re.M | re.S)
+
+    def headings(self, path):
+        text = re.sub(r"^```.*?^```", "", self.texts[path], flags=re.M | re.S)
+        return re.findall(r"^(#+) (.*)", text, flags=re.M)
+
+    def test_every_link_leads_to_a_file_and_to_a_heading(self):
         broken = []
-        for document in documents:
-            text = document.read_text(encoding="utf-8")
+        for document, text in self.texts.items():
             # A lambda in code looks like a link.
-            text = re.sub(r"^```.*?^```|`[^`\n]*`", "", text, flags=re.M | re.S)
-            for link in re.findall(r"\]\(([^)#\s]+)", text):
-                if "://" not in link and not (document.parent / link).exists():
-                    broken.append(f"{document.relative_to(ROOT)}: {link}")
+            for link, anchor in re.findall(r"\]\(([^)#\s]*)#?([^)\s]*)\)", self.without_code(text)):
+                if "://" in link:
+                    continue
+                target = (document.parent / link).resolve() if link else document
+                slugs = [re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
+                         for _, title in (self.headings(target) if target in self.texts else [])]
+                if not target.exists() or (anchor and anchor not in slugs):
+                    broken.append(f"{document.relative_to(ROOT)}: {link}#{anchor}")
         self.assertEqual(broken, [])
+
+    def test_every_fence_has_a_language_that_the_tests_know(self):
+        # Another spelling, such as py or c++, would not be run.
+        odd = [f"{document.relative_to(ROOT)}: {line}" for document, text in self.texts.items()
+               for line in re.findall(r"^[ \t]*[`~]{3}.*", text, flags=re.M)
+               if not re.fullmatch(r"```(|cmake|cpp|python|sh|text)", line)]
+        self.assertEqual(odd, [])
+
+    def test_a_page_in_chinese_has_the_parts_of_its_english_page(self):
+        pages = [path for path in self.DOCUMENTS if path.name.endswith(".zh-CN.md")]
+        self.assertGreater(len(pages), 5)
+        for chinese in pages:
+            english = chinese.with_name(chinese.name.replace(".zh-CN", ""))
+            with self.subTest(page=str(chinese.relative_to(ROOT))):
+                for one, other in ((chinese, english), (english, chinese)):
+                    top = self.texts[one].split("\n## ")[0]
+                    self.assertIn(f"]({other.name})", top)
+                self.assertEqual([level for level, _ in self.headings(chinese)],
+                                 [level for level, _ in self.headings(english)])
+                fences = [re.findall(r"^```\w+", self.texts[path], flags=re.M)
+                          for path in (chinese, english)]
+                self.assertEqual(*fences)
+
+    def test_the_notebooks_are_what_their_documents_make(self):
+        lessons = ROOT.glob("docs/multi-head-attention*.md")
+        done = run(sys.executable, ROOT / "tools/make_notebook.py", "--check", *lessons)
+        self.assertEqual(done.returncode, 0, done.stderr)
 
 
 class TestCommand(unittest.TestCase):

@@ -82,7 +82,7 @@ struct PlainRow {
       if (!visible(key)) continue;
       to[key] = score(key);
       // Not std::max: a NaN must stay, to reach the whole row.
-      if (!(to[key] <= max)) max = to[key];
+      if (to[key] > max || std::isnan(to[key])) max = to[key];
     }
     if (max == kHidden) {
       std::fill(to, to + entry.kv_len, Real{0});

@@ -558,6 +558,9 @@ class DecodePass {
   // Chain by chain: its few keys stay near while all rows pass.
   HWY_INLINE void add_values() {
     const int whole = row_count_ / kDecodeTileRows * kDecodeTileRows;
+    if (split_.block_count == 0) {
+      std::memset(memory_.out, 0, sizeof(float) * row_count_ * columns_);
+    }
     Chain chain;
     for (int b = 0; b < split_.block_count; b += chain.count) {
       chain.first = b;

@@ -73,7 +73,10 @@ void expect_reach(const BackwardCase& given, bool reaches_something = true) {
           const double ours = test::to_double(x[n]);
           some = some || !std::isfinite(y[n]);
           if (std::isfinite(y[n])) {
-            ASSERT_NEAR(ours, y[n], 1e-4 * (1 + std::abs(y[n])))
+            // A slope's gradient sums distances, which cancel.
+            const double each =
+                std::string(name) == "d_alibi_slopes" ? 1e-3 : 1e-4;
+            ASSERT_NEAR(ours, y[n], each * (1 + std::abs(y[n])))
                 << name << "[" << n << "], " << b.forward.describe();
           } else {
             ASSERT_FALSE(std::isfinite(ours))

@@ -110,25 +110,25 @@ class PlainHead {
   void add_score(const PlainRow<T>& row, std::int64_t key, Real d_s) {
     const T* q = row.q();
     const T* k = row.k(key);
-    Real q_inverse = 1, k_inverse = 1;
-    if (p_.options.score == Score::kCosine) {
-      const Real q_norm = std::sqrt(dot(q, q, p_.d_k));
-      const Real k_norm = std::sqrt(dot(k, k, p_.d_k));
-      if (q_norm == 0 || k_norm == 0) return;
-      q_inverse = 1 / q_norm;
-      k_inverse = 1 / k_norm;
-    }
     const Real scale = p_.head_scale(row.head);
-    const Real similarity = dot(q, k, p_.d_k) * q_inverse * k_inverse;
-    sums_.scales[sum_at(row.head)] += d_s * similarity * p_.scale;
-    const bool cosine = p_.options.score == Score::kCosine;
+    Real* const d_key = d_k_.data() + key * p_.d_k;
+    if (p_.options.score == Score::kCosine) {
+      const PlainUnit<T> q_unit(q, p_.d_k), k_unit(k, p_.d_k);
+      if (q_unit.is_zero || k_unit.is_zero) return;
+      const Real similarity = row.similarity(key);
+      sums_.scales[sum_at(row.head)] += d_s * similarity * p_.scale;
+      for (std::int64_t c = 0; c < p_.d_k; ++c) {
+        const Real to_q = k_unit[c] - similarity * q_unit[c];
+        const Real to_k = q_unit[c] - similarity * k_unit[c];
+        d_q_[c] += d_s * scale * to_q * q_unit.inverse * q_unit.scale;
+        d_key[c] += d_s * scale * to_k * k_unit.inverse * k_unit.scale;
+      }
+      return;
+    }
+    sums_.scales[sum_at(row.head)] += d_s * dot(q, k, p_.d_k) * p_.scale;
     for (std::int64_t c = 0; c < p_.d_k; ++c) {
-      const Real q_unit = static_cast<Real>(q[c]) * q_inverse;
-      const Real k_unit = static_cast<Real>(k[c]) * k_inverse;
-      const Real along_q = cosine ? similarity * q_unit : 0;
-      const Real along_k = cosine ? similarity * k_unit : 0;
-      d_q_[c] += d_s * scale * (k_unit - along_q) * q_inverse;
-      d_k_[key * p_.d_k + c] += d_s * scale * (q_unit - along_k) * k_inverse;
+      d_q_[c] += d_s * scale * static_cast<Real>(k[c]);
+      d_key[c] += d_s * scale * static_cast<Real>(q[c]);
     }
   }
 

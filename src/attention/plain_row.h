@@ -20,6 +20,40 @@ RealOf<T> dot(const T* a, const T* b, std::int64_t n) {
   return sum;
 }
 
+// x * scale * inverse has length 1, or is zero: `scale` is a power of two that
+// keeps the squares where they neither over- nor underflow.
+template <typename T>
+struct PlainUnit {
+  using Real = RealOf<T>;
+  const T* x;
+  Real scale = 1;
+  Real inverse = 0;
+  bool is_zero = true;
+
+  PlainUnit(const T* vector, std::int64_t n) : x(vector) {
+    Real largest = 0;
+    for (std::int64_t i = 0; i < n; ++i) {
+      largest = std::max(largest, std::abs(static_cast<Real>(x[i])));
+    }
+    if (largest > 0 && std::isfinite(largest)) {
+      constexpr int kMost = std::numeric_limits<Real>::max_exponent - 2;
+      scale =
+          std::ldexp(Real{1}, std::clamp(-std::ilogb(largest), -kMost, kMost));
+    }
+    Real squares = 0;
+    for (std::int64_t i = 0; i < n; ++i) {
+      const Real element = static_cast<Real>(x[i]) * scale;
+      squares += element * element;
+    }
+    is_zero = squares == 0;
+    if (!is_zero) inverse = 1 / std::sqrt(squares);
+  }
+
+  Real operator[](std::int64_t i) const {
+    return static_cast<Real>(x[i]) * scale * inverse;
+  }
+};
+
 // One query of one head, by plain loops in T's own arithmetic.
 template <typename T>
 struct PlainRow {
@@ -44,13 +78,17 @@ struct PlainRow {
 
   // The product of one pair, scaled.
   Real product(std::int64_t key) const {
-    Real score = dot(q(), k(key), p.d_k);
-    if (p.options.score == Score::kCosine) {
-      const Real norm = std::sqrt(dot(q(), q(), p.d_k)) *
-                        std::sqrt(dot(k(key), k(key), p.d_k));
-      score = norm == 0 ? Real{0} : score / norm;
-    }
-    return score * p.head_scale(head);
+    return p.head_scale(head) * (p.options.score == Score::kCosine
+                                     ? similarity(key)
+                                     : dot(q(), k(key), p.d_k));
+  }
+
+  // The cosine of the angle between query and key; 0 for a zero vector.
+  Real similarity(std::int64_t key) const {
+    const PlainUnit<T> q_unit(q(), p.d_k), k_unit(k(key), p.d_k);
+    Real sum = 0;
+    for (std::int64_t i = 0; i < p.d_k; ++i) sum += q_unit[i] * k_unit[i];
+    return sum;
   }
 
   Real capped_product(std::int64_t key) const {
@@ -82,7 +120,7 @@ struct PlainRow {
       if (!visible(key)) continue;
       to[key] = score(key);
       // Not std::max: a NaN must stay, to reach the whole row.
-      if (!(to[key] <= max)) max = to[key];
+      if (to[key] > max || std::isnan(to[key])) max = to[key];
     }
     if (max == kHidden) {
       std::fill(to, to + entry.kv_len, Real{0});

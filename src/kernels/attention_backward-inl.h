@@ -163,12 +163,6 @@ class PrepareGroup {
   }
 
  private:
-  static HWY_INLINE void normalize(float* row, std::int64_t n) {
-    const float norm = std::sqrt(ordered_dot(row, row, n));
-    const float factor = norm == 0 ? 0 : 1 / norm;
-    for (std::int64_t c = 0; c < n; ++c) row[c] *= factor;
-  }
-
   // Zeroes what conversion will not write: columns and rows of padding.
   HWY_INLINE void clear(float* rows, std::int64_t n, std::int64_t columns) {
     const int from = n == columns ? rows_ : 0;
@@ -282,11 +276,7 @@ class KeyRunPass {
                   keys.d_k, k);
       convert_row(static_cast<const T*>(keys.v) + (begin_ + i) * keys.v_stride,
                   keys.d_v, memory_.values + i * memory_.v_columns);
-      if (head_.block.cosine) {
-        const float norm = std::sqrt(ordered_dot(k, k, keys.d_k));
-        memory_.norms[i] = norm == 0 ? 0 : 1 / norm;
-        for (std::int64_t c = 0; c < keys.d_k; ++c) k[c] *= memory_.norms[i];
-      }
+      if (head_.block.cosine) memory_.norms[i] = normalize(k, keys.d_k);
     }
     finite_ = all_finite(memory_.keys, n * memory_.k_columns) &&
               all_finite(memory_.values, n * memory_.v_columns);
@@ -421,36 +411,35 @@ class KeyRunPass {
                                    .inner = to - from,
                                    .out = out + i * columns + c,
                                    .out_stride = columns,
+                                   .waiting = nullptr,
                                    .from_zero = false};
-        multiply<Weights::kRowMajor>(static_cast<int>(count), vecs, product);
+        if (careful_) {
+          value_some_skipping_zeros<Weights::kRowMajor>(static_cast<int>(count),
+                                                        vecs, product);
+        } else {
+          value_some<Weights::kRowMajor>(static_cast<int>(count), vecs,
+                                         product);
+        }
       }
     }
   }
 
   // dq += dS k, and what else is summed a row.
   HWY_INLINE void add_to_rows(const ScoreBlock& scores, std::int64_t g) {
-    constexpr std::int64_t kTileWidth = kTileColumns * kVecLanes;
-    const int rows = scores.row_count();
     const std::int64_t columns = memory_.k_columns;
-    float* const out = head_.d_query_rows + g * kGroupRows * columns;
-    for (std::int64_t c = 0; c < columns; c += kTileWidth) {
-      const auto vecs =
-          static_cast<int>(std::min(kTileWidth, columns - c) / kVecLanes);
-      for (int r = 0; r < rows; r += kTileRows) {
-        const auto [from, to] = scores.tile_keys(r / kTileRows);
-        if (from >= to) continue;
-        const ValueProduct product{
-            .weights = memory_.d_scores + from * kGroupRows + r,
-            .v = scores.key_rows() + from * columns + c,
-            .v_stride = columns,
-            .inner = to - from,
-            .out = out + r * columns + c,
-            .out_stride = columns,
-            .from_zero = false};
-        multiply<Weights::kInnerMajor>(std::min(kTileRows, rows - r), vecs,
-                                       product);
-      }
-    }
+    const KeyBlockProduct product{
+        .weights = memory_.d_scores,
+        .v = scores.key_rows(),
+        .v_stride = columns,
+        .first_key = scores.first_key(),
+        .keys = scores.keys(),
+        .rows = scores.row_count(),
+        .columns = columns,
+        .out = head_.d_query_rows + g * kGroupRows * columns,
+        .waiting = scores.waiting(),
+        .skip_zeros = careful_};
+    product.run([&](int tile) HWY_ATTR { return scores.tile_keys(tile); },
+                [](int) HWY_ATTR { return true; });
     if (adds_bias()) add_bias(scores, g);
     if (head_.stores_bias) store_bias(scores, g);
     if (adds_row_bias() || head_.block.has_alibi) add_row_sums(scores, g);
@@ -470,15 +459,6 @@ class KeyRunPass {
     for (int r = 0; r < scores.row_count(); ++r) {
       fetch(head_.backward_rows[g * kGroupRows + r].d_bias + scores.first_key(),
             scores.keys());
-    }
-  }
-
-  template <Weights kLayout>
-  HWY_INLINE void multiply(int rows, int vecs, const ValueProduct& product) {
-    if (careful_) {
-      value_some_carefully<kLayout>(rows, vecs, product);
-    } else {
-      value_some<kLayout>(rows, vecs, product);
     }
   }
 
@@ -594,12 +574,7 @@ HWY_INLINE void finish_group(const BackwardHead& head, std::int64_t group) {
       // Not query_rows: the scale may be zero.
       float* const q = head.query_rows + i * columns;
       convert_row(static_cast<const T*>(head.block.rows[i].q), d_k, q);
-      float inverse_norm = 1;
-      if (head.block.cosine) {
-        const float norm = std::sqrt(ordered_dot(q, q, d_k));
-        inverse_norm = norm == 0 ? 0 : 1 / norm;
-        for (std::int64_t c = 0; c < d_k; ++c) q[c] *= inverse_norm;
-      }
+      const float inverse_norm = head.block.cosine ? normalize(q, d_k) : 1;
       if (head.d_scales != nullptr) {
         head.d_scales[i] = nothing ? 0 : ordered_dot(q, gradient, d_k);
       }

@@ -64,7 +64,7 @@ std::int64_t backward_key_run(std::int64_t d_k, std::int64_t d_v) {
   constexpr std::int64_t kFloats = 384 * 256;
   const std::int64_t columns =
       2 * (AttentionScratch::padded(d_k) + AttentionScratch::padded(d_v));
-  return std::clamp<std::int64_t>(kFloats / columns / kKeyBlock, 1, 4) *
+  return std::clamp<std::int64_t>(kFloats / columns / kKeyBlock, 1, 3) *
          kKeyBlock;
 }
 

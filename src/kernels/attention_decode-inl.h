@@ -55,11 +55,23 @@ struct TileKeys {
   const std::byte* next[kBlocks];
 };
 
-// 1 / |k| of the 16 keys of a block, in the order of ordered_dot: element c
-// goes to sum c % 16, then a tree.
+// Whether no later block has keys of the same kKeys, counted from key 0.
+template <std::int64_t kKeys>
+HWY_INLINE bool ends(const DecodeBlock* blocks, int b, int count) {
+  return b + 1 == count ||
+         blocks[b].first_key / kKeys != blocks[b + 1].first_key / kKeys;
+}
+
+// UnitFactors of the 16 keys of a block.
+struct KeyNorms {
+  HWY_ALIGN float scale[kBlockKeys];
+  HWY_ALIGN float inverse[kBlockKeys];
+};
+
+// In the order of ordered_dot: element c goes to sum c % 16, then a tree.
 template <typename T>
-HWY_NOINLINE void inverse_norms(const T* HWY_RESTRICT k, std::int64_t d_k,
-                                float* HWY_RESTRICT out) {
+HWY_NOINLINE void measure_keys(const T* HWY_RESTRICT k, std::int64_t d_k,
+                               KeyNorms& norms) {
   const Tag d;
   for (int j = 0; j < kBlockVecs; ++j) {
     Vec sum[16];
@@ -71,38 +83,51 @@ HWY_NOINLINE void inverse_norms(const T* HWY_RESTRICT k, std::int64_t d_k,
     for (int width = 8; width > 0; width /= 2) {
       for (int i = 0; i < width; ++i) sum[i] = hn::Add(sum[i], sum[i + width]);
     }
-    const Vec norm = hn::Sqrt(sum[0]);
-    const Vec inverse = hn::Div(hn::Set(d, 1.0f), norm);
-    const Vec result = hn::IfThenZeroElse(hn::Eq(norm, hn::Zero(d)), inverse);
-    hn::Store(result, d, out + j * kVecLanes);
+    HWY_ALIGN float squares[kVecLanes];
+    hn::Store(sum[0], d, squares);
+    for (int i = 0; i < kVecLanes; ++i) {
+      const UnitFactors unit =
+          unit_factors(squares[i], d_k, [&](std::int64_t c) HWY_ATTR {
+            HWY_ALIGN float lanes[kVecLanes];
+            hn::Store(load_float(k + c * kBlockKeys + j * kVecLanes), d, lanes);
+            return lanes[i];
+          });
+      norms.scale[j * kVecLanes + i] = unit.scale;
+      norms.inverse[j * kVecLanes + i] = unit.inverse;
+    }
   }
 }
 
-// scores[row][key] = sum over c of q[row][c] * k[c][key], one FMA chain each.
+// scores[row][key] = sum over c of q[row][c] * k[c][key], by depth_chain_end's
+// chains added in index order. Cosine scores: of keys of length 1.
 //   q rows d_k apart; scores rows kScoreStride apart
 template <typename T, int kRows, int kBlocks, bool kCosine>
 HWY_INLINE void decode_score_tile(const float* HWY_RESTRICT q, std::int64_t d_k,
                                   const TileKeys<T, kBlocks>& keys,
-                                  const float* HWY_RESTRICT inverse,
+                                  const KeyNorms* HWY_RESTRICT norms,
                                   float* HWY_RESTRICT scores) {
   constexpr int kVecs = kBlocks * kBlockVecs;
   // Elements that fill a cache line of a block.
   constexpr int kLine = static_cast<int>(64 / (kBlockKeys * sizeof(T)));
   const Tag d;
   Vec sum[kRows][kVecs];
-  HWY_UNROLL(4)
-  for (int r = 0; r < kRows; ++r) {
-    HWY_UNROLL(8)
-    for (int j = 0; j < kVecs; ++j) sum[r][j] = hn::Zero(d);
-  }
+  const auto clear = [&] HWY_ATTR {
+    HWY_UNROLL(4)
+    for (int r = 0; r < kRows; ++r) {
+      HWY_UNROLL(8)
+      for (int j = 0; j < kVecs; ++j) sum[r][j] = hn::Zero(d);
+    }
+  };
   const auto step = [&](std::int64_t c) HWY_ATTR {
     Vec key[kVecs];
     HWY_UNROLL(8)
     for (int j = 0; j < kVecs; ++j) {
-      key[j] = load_float(keys.now[j / kBlockVecs] + c * kBlockKeys +
-                          j % kBlockVecs * kVecLanes);
+      const int at = j % kBlockVecs * kVecLanes;
+      key[j] = load_float(keys.now[j / kBlockVecs] + c * kBlockKeys + at);
       if constexpr (kCosine) {
-        key[j] = hn::Mul(key[j], hn::LoadU(d, inverse + j * kVecLanes));
+        const KeyNorms& norm = norms[j / kBlockVecs];
+        key[j] = hn::Mul(hn::Mul(key[j], hn::Load(d, norm.scale + at)),
+                         hn::Load(d, norm.inverse + at));
       }
     }
     HWY_UNROLL(4)
@@ -114,35 +139,51 @@ HWY_INLINE void decode_score_tile(const float* HWY_RESTRICT q, std::int64_t d_k,
       }
     }
   };
+  // Chains wait in `scores` for those behind them.
+  const auto store = [&](bool add) HWY_ATTR {
+    HWY_UNROLL(4)
+    for (int r = 0; r < kRows; ++r) {
+      HWY_UNROLL(8)
+      for (int j = 0; j < kVecs; ++j) {
+        float* const to = scores + r * kScoreStride + j * kVecLanes;
+        hn::Store(add ? hn::Add(hn::Load(d, to), sum[r][j]) : sum[r][j], d, to);
+      }
+    }
+  };
   // A part of the elements for each block to fetch, whose lines are then asked
   // for in order: what fetches ahead by itself follows them.
   const std::int64_t part = d_k / (kLine * kBlocks) * kLine;
+  const std::byte* next = nullptr;
+  std::int64_t part_end = 0;
+  int fetched = 0;  // blocks
   std::int64_t c = 0;
-  for (int b = 0; b < kBlocks; ++b) {
-    const std::byte* next = keys.next[b];
-    for (std::int64_t end = c + part; c < end; c += kLine) {
-      HWY_UNROLL(4)
-      for (int i = 0; i < kBlocks; ++i) {
-        fetch(next);
-        next += 64;
+  do {
+    clear();
+    const std::int64_t begin = c;
+    const std::int64_t end = depth_chain_end(begin, d_k);
+    for (; c + kLine <= end; c += kLine) {
+      if (c == part_end && fetched < kBlocks) {
+        next = keys.next[fetched++];
+        part_end += part;
+      }
+      if (c < part_end) {
+        HWY_UNROLL(4)
+        for (int i = 0; i < kBlocks; ++i) {
+          fetch(next);
+          next += 64;
+        }
       }
       HWY_UNROLL(4)
       for (int u = 0; u < kLine; ++u) step(c + u);
     }
-  }
-  for (; c < d_k; ++c) step(c);
-  HWY_UNROLL(4)
-  for (int r = 0; r < kRows; ++r) {
-    HWY_UNROLL(8)
-    for (int j = 0; j < kVecs; ++j) {
-      hn::Store(sum[r][j], d, scores + r * kScoreStride + j * kVecLanes);
-    }
-  }
+    for (; c < end; ++c) step(c);
+    store(begin > 0);
+  } while (c < d_k);
 }
 
-// The sums of values times weights for some rows and columns, and the sums of
-// the weights, both in the order of the keys.
-//   weights, shares and sums as in DecodePass; v of a block at `column`
+// The keys of one chain, or of a whole split: weights times values for some
+// rows and columns.
+//   weights as in DecodePass; v of a block at `column`
 struct DecodeValues {
   const DecodeBlock* blocks;
   const LaneRange* lanes;  // of each block, that some row sees
@@ -151,25 +192,23 @@ struct DecodeValues {
   int last;               // the last of the split
   std::int64_t v_stride;  // elements
   std::int64_t column;
-  const float* weights;
-  const float* shares;
-  float* out;
-  float* sums;
+  const float* weights;  // times the scales of int8 values
+  float* key_block;      // [rows][v_stride]: the chains of a block so far
+  float* out;            // [rows][v_stride]: the blocks so far
+  // The place of the chain in its block, and of the block in the split.
+  bool starts_block, ends_block, starts_split;
 };
 
+// One chain from zero, added to the block's; the last of a block, added to out.
 template <typename T, int kRows, int kColumns>
 HWY_INLINE void decode_value_tile(const DecodeValues& p) {
   const Tag d;
   const std::int64_t columns = p.v_stride;
-  Vec out[kRows][kColumns];
-  Vec sum[kRows];
+  Vec sum[kRows][kColumns];
   HWY_UNROLL(4)
   for (int r = 0; r < kRows; ++r) {
-    sum[r] = hn::Set(d, p.sums[r]);
     HWY_UNROLL(8)
-    for (int j = 0; j < kColumns; ++j) {
-      out[r][j] = hn::Load(d, p.out + r * columns + j * kVecLanes);
-    }
+    for (int j = 0; j < kColumns; ++j) sum[r][j] = hn::Zero(d);
   }
   for (int b = 0; b < p.block_count; ++b) {
     const T* HWY_RESTRICT v =
@@ -188,24 +227,28 @@ HWY_INLINE void decode_value_tile(const DecodeValues& p) {
       }
       HWY_UNROLL(4)
       for (int r = 0; r < kRows; ++r) {
-        const std::int64_t at = r * kScoreStride + b * kBlockKeys + i;
-        const Vec weight = hn::Set(d, p.weights[at]);
-        const Vec share =
-            std::is_same_v<T, std::int8_t> ? hn::Set(d, p.shares[at]) : weight;
-        sum[r] = hn::Add(sum[r], weight);
+        const Vec weight =
+            hn::Set(d, p.weights[r * kScoreStride + b * kBlockKeys + i]);
         HWY_UNROLL(8)
         for (int j = 0; j < kColumns; ++j) {
-          out[r][j] = hn::MulAdd(share, value[j], out[r][j]);
+          sum[r][j] = hn::MulAdd(weight, value[j], sum[r][j]);
         }
       }
     }
   }
   HWY_UNROLL(4)
   for (int r = 0; r < kRows; ++r) {
-    p.sums[r] = hn::GetLane(sum[r]);
     HWY_UNROLL(8)
     for (int j = 0; j < kColumns; ++j) {
-      hn::Store(out[r][j], d, p.out + r * columns + j * kVecLanes);
+      const std::int64_t at = r * columns + j * kVecLanes;
+      Vec x = sum[r][j];
+      if (!p.starts_block) x = hn::Add(hn::Load(d, p.key_block + at), x);
+      if (!p.ends_block) {
+        hn::Store(x, d, p.key_block + at);
+        continue;
+      }
+      if (!p.starts_split) x = hn::Add(hn::Load(d, p.out + at), x);
+      hn::Store(x, d, p.out + at);
     }
   }
 }
@@ -213,35 +256,40 @@ HWY_INLINE void decode_value_tile(const DecodeValues& p) {
 // `vecs` vectors of columns from p.column on, in tiles as wide as they come.
 template <typename T, int kRows, int kColumns>
 HWY_INLINE void decode_value_columns(DecodeValues p, std::int64_t vecs) {
-  HWY_ALIGN float unused[kRows] = {};
   for (; vecs >= kColumns; vecs -= kColumns) {
     decode_value_tile<T, kRows, kColumns>(p);
     p.column += kColumns * kVecLanes;
+    p.key_block += kColumns * kVecLanes;
     p.out += kColumns * kVecLanes;
-    p.sums = unused;
   }
   if constexpr (kColumns > 1) {
     decode_value_columns<T, kRows, kColumns / 2>(p, vecs);
   }
 }
 
-// The same without multiplying values whose weight is zero, so that an infinite
-// or NaN value reaches no row that gives it no weight.
+// A whole split of one row without multiplying values whose weight is zero, so
+// that an infinite or NaN value reaches no row that gives it no weight.
 template <typename T>
-HWY_NOINLINE void decode_values_carefully(const DecodeValues& p) {
+HWY_NOINLINE void decode_values_skipping_zeros(const DecodeValues& p) {
   const Tag d;
   for (std::int64_t c = 0; c < p.v_stride; c += kVecLanes) {
-    Vec sum = hn::Zero(d);
+    Vec chain = hn::Zero(d), key_block = hn::Zero(d), out = hn::Zero(d);
     for (int b = 0; b < p.block_count; ++b) {
       const T* const v = reinterpret_cast<const T*>(p.blocks[b].v);
       for (std::int64_t i = p.lanes[b].begin; i < p.lanes[b].end; ++i) {
-        const float share = p.shares[b * kBlockKeys + i];
-        if (share == 0) continue;
-        sum = hn::MulAdd(hn::Set(d, share), load_float(v + i * p.v_stride + c),
-                         sum);
+        const float weight = p.weights[b * kBlockKeys + i];
+        if (weight == 0) continue;
+        chain = hn::MulAdd(hn::Set(d, weight),
+                           load_float(v + i * p.v_stride + c), chain);
       }
+      if (!ends<kChainKeys>(p.blocks, b, p.block_count)) continue;
+      key_block = hn::Add(key_block, chain);
+      chain = hn::Zero(d);
+      if (!ends<kKeyBlock>(p.blocks, b, p.block_count)) continue;
+      out = hn::Add(out, key_block);
+      key_block = hn::Zero(d);
     }
-    hn::Store(sum, d, p.out + c);
+    hn::Store(out, d, p.out + c);
   }
 }
 
@@ -268,8 +316,6 @@ class DecodePass {
     with_rest([&](auto rows)
                   HWY_ATTR { score_rows<decltype(rows)::value>(whole); });
     for (int r = 0; r < row_count_; ++r) weigh(r);
-    std::memset(memory_.out, 0, sizeof(float) * row_count_ * columns_);
-    std::memset(memory_.sums, 0, sizeof(memory_.sums[0]) * kDecodeRows);
     add_values();
     for (int r = 0; r < row_count_; ++r) finish_row(r);
   }
@@ -317,13 +363,13 @@ class DecodePass {
   HWY_INLINE void pack_queries() {
     for (int r = 0; r < row_count_; ++r) {
       const DecodeRow& row = rows_[r];
-      float scale = row.scale * kLog2E;
-      if (split_.cosine) {
-        const float norm = std::sqrt(ordered_dot(row.q, row.q, layout_.d_k));
-        scale *= norm == 0 ? 0 : 1 / norm;
-      }
+      const UnitFactors unit =
+          split_.cosine ? unit_factors(row.q, layout_.d_k) : UnitFactors();
+      const float scale = row.scale * kLog2E * unit.inverse;
       float* const to = memory_.queries + r * layout_.d_k;
-      for (std::int64_t c = 0; c < layout_.d_k; ++c) to[c] = row.q[c] * scale;
+      for (std::int64_t c = 0; c < layout_.d_k; ++c) {
+        to[c] = row.q[c] * unit.scale * scale;
+      }
     }
   }
 
@@ -353,12 +399,12 @@ class DecodePass {
       const float* const q = memory_.queries + first * layout_.d_k;
       float* const to = memory_.weights + first * kScoreStride + b * kBlockKeys;
       if (split_.cosine) {
-        HWY_ALIGN float inverse[kBlocks * kBlockKeys];
+        KeyNorms norms[kBlocks];
         for (int i = 0; i < kBlocks; ++i) {
-          inverse_norms(keys.now[i], layout_.d_k, inverse + i * kBlockKeys);
+          measure_keys(keys.now[i], layout_.d_k, norms[i]);
         }
-        decode_score_tile<T, kRows, kBlocks, true>(q, layout_.d_k, keys,
-                                                   inverse, to);
+        decode_score_tile<T, kRows, kBlocks, true>(q, layout_.d_k, keys, norms,
+                                                   to);
       } else {
         decode_score_tile<T, kRows, kBlocks, false>(q, layout_.d_k, keys,
                                                     nullptr, to);
@@ -366,7 +412,8 @@ class DecodePass {
     }
   }
 
-  // scores -> weights of row r; for int8 also what values are multiplied by.
+  // scores -> weights of row r, and their sum; those of int8 values are then
+  // multiplied by the scales.
   HWY_INLINE void weigh(int r) {
     const Tag d;
     float* const w = memory_.weights + r * kScoreStride;
@@ -391,8 +438,8 @@ class DecodePass {
         hn::Store(exp2.any(hn::Load(d, w + i)), d, w + i);
       }
     }
+    sums_[r] = sum_of(w);
     if constexpr (kIsInt8) {
-      float* const shares = memory_.shares + r * kScoreStride;
       for (int i = 0; i < count; i += kVecLanes) {
         const Vec weight = hn::Load(d, w + i);
         const Vec scale =
@@ -400,9 +447,27 @@ class DecodePass {
         // A hidden value's scale may be NaN, or never have been written.
         hn::Store(hn::IfThenZeroElse(hn::Eq(weight, hn::Zero(d)),
                                      hn::Mul(weight, scale)),
-                  d, shares + i);
+                  d, w + i);
       }
     }
+  }
+
+  // The sum of a row's weights, in the order of weigh_keys and its blocks.
+  HWY_INLINE float sum_of(const float* w) const {
+    const hn::FixedTag<float, 4> d4;
+    float sum = 0;
+    auto chains = hn::Zero(d4);
+    for (int b = 0; b < split_.block_count; ++b) {
+      for (int i = 0; i < kBlockKeys; i += 4) {
+        chains = hn::Add(chains, hn::Load(d4, w + b * kBlockKeys + i));
+      }
+      if (!ends<kKeyBlock>(split_.blocks, b, split_.block_count)) continue;
+      HWY_ALIGN float chain[4];
+      hn::Store(chains, d4, chain);
+      sum += (chain[0] + chain[1]) + (chain[2] + chain[3]);
+      chains = hn::Zero(d4);
+    }
+    return sum;
   }
 
   const float* k_scales(int b) const {
@@ -431,7 +496,6 @@ class DecodePass {
     };
     HWY_ALIGN float bias[kBlockKeys];
     if (split_.has_bias) load_bias(row, block, bias);
-    const Vec hidden = hn::Set(d, -kInfinity);
     for (int i = 0; i < kBlockKeys; i += kVecLanes) {
       float* const at = memory_.weights + r * kScoreStride + b * kBlockKeys + i;
       Vec s = hn::Load(d, at);
@@ -444,26 +508,22 @@ class DecodePass {
                            : scale);
       }
       if (split_.softcap != 0) {
-        const Vec cap_in = hn::Set(d, 0.6931471805599453f / split_.softcap);
-        const Vec cap_out = hn::Set(d, split_.softcap * kLog2E);
-        s = hn::Mul(tanh(hn::Mul(s, cap_in)), cap_out);
+        const Softcap softcap(split_.softcap);
+        s = softcap.score(softcap.tangent(s));
       }
       if (split_.has_bias) {
-        const Vec add = hn::Load(d, bias + i);
-        s = hn::MulAdd(add, hn::Set(d, kLog2E), s);
-        s = hn::IfThenElse(hn::Eq(add, hidden), hidden, s);
+        s = add_bias(s, hn::Load(d, bias + i));
       }
       if (split_.has_alibi) {
-        const Vec position = lane(row.position - block.first_key);
-        s = hn::NegMulAdd(hn::Set(d, row.alibi_slope * kLog2E),
-                          hn::Abs(hn::Sub(position, key)), s);
+        s = add_alibi(s, hn::Set(d, row.alibi_slope * kLog2E),
+                      lane(row.position - block.first_key), key);
       }
       if (!full) {
         const auto now =
             hn::And(hn::Le(lane(seen.begin), key), hn::Lt(key, lane(seen.end)));
         const auto before = hn::And(hn::Le(lane(early.begin), key),
                                     hn::Lt(key, lane(early.end)));
-        s = hn::IfThenElse(hn::Or(now, before), s, hidden);
+        s = hide_unless(hn::Or(now, before), s);
       }
       hn::Store(s, d, at);
     }
@@ -488,38 +548,57 @@ class DecodePass {
             .v_stride = columns_,
             .column = 0,
             .weights = memory_.weights + r * kScoreStride,
-            .shares =
-                (kIsInt8 ? memory_.shares : memory_.weights) + r * kScoreStride,
+            .key_block = memory_.key_block + r * columns_,
             .out = memory_.out + r * columns_,
-            .sums = memory_.sums + r};
+            .starts_block = true,
+            .ends_block = true,
+            .starts_split = true};
   }
 
+  // Chain by chain: its few keys stay near while all rows pass.
   HWY_INLINE void add_values() {
     const int whole = row_count_ / kDecodeTileRows * kDecodeTileRows;
-    // Where one tile does not do, a few blocks at a time, which stay near.
-    const bool one_tile =
-        row_count_ <= kDecodeTileRows && columns_ <= 4 * kVecLanes;
-    const int step = one_tile || row_count_ == 1 ? split_.block_count : 2;
-    for (int b = 0; b < split_.block_count; b += step) {
-      const int count = std::min(step, split_.block_count - b);
+    if (split_.block_count == 0) {
+      std::memset(memory_.out, 0, sizeof(float) * row_count_ * columns_);
+    }
+    Chain chain;
+    for (int b = 0; b < split_.block_count; b += chain.count) {
+      chain.first = b;
+      chain.count = 1;
+      while (!ends<kChainKeys>(split_.blocks, b + chain.count - 1,
+                               split_.block_count)) {
+        ++chain.count;
+      }
+      chain.ends_block = ends<kKeyBlock>(split_.blocks, b + chain.count - 1,
+                                         split_.block_count);
       for (int r = 0; r < whole; r += kDecodeTileRows) {
-        add_rows<kDecodeTileRows>(r, b, count);
+        add_rows<kDecodeTileRows>(r, chain);
       }
       with_rest([&](auto rows) HWY_ATTR {
-        add_rows<decltype(rows)::value>(whole, b, count);
+        add_rows<decltype(rows)::value>(whole, chain);
       });
+      chain.starts_split = chain.starts_split && !chain.ends_block;
+      chain.starts_block = chain.ends_block;
     }
   }
 
+  // Blocks of one chain, and the place of the chain in its block of keys.
+  struct Chain {
+    int first = 0, count = 1;
+    bool starts_block = true, ends_block = false, starts_split = true;
+  };
+
   template <int kRows>
-  HWY_INLINE void add_rows(int r, int b, int count) {
+  HWY_INLINE void add_rows(int r, const Chain& chain) {
     DecodeValues p = values_of(r);
-    p.blocks += b;
-    p.lanes += b;
-    p.weights += b * kBlockKeys;
-    p.shares += b * kBlockKeys;
-    p.block_count = count;
-    p.last -= b;
+    p.blocks += chain.first;
+    p.lanes += chain.first;
+    p.weights += chain.first * kBlockKeys;
+    p.block_count = chain.count;
+    p.last -= chain.first;
+    p.starts_block = chain.starts_block;
+    p.ends_block = chain.ends_block;
+    p.starts_split = chain.starts_split;
     decode_value_columns<T, kRows, value_tile_columns<kRows>()>(
         p, columns_ / kVecLanes);
   }
@@ -533,12 +612,12 @@ class DecodePass {
       probe = hn::MulAdd(hn::Load(d, out + c), hn::Zero(d), probe);
     }
     if (!hn::AllFalse(d, hn::IsNaN(probe))) {
-      decode_values_carefully<T>(values_of(r));
+      decode_values_skipping_zeros<T>(values_of(r));
     }
     const DecodeState state(state_ + r * DecodeState::floats(columns_),
                             columns_);
     *state.max = maxima_[r];
-    *state.sum = memory_.sums[r];
+    *state.sum = sums_[r];
     std::memcpy(state.out, out, sizeof(float) * columns_);
   }
 
@@ -551,6 +630,7 @@ class DecodePass {
   float* const state_;
   LaneRange lanes_[kSplitBlocks];
   float maxima_[kDecodeRows];
+  float sums_[kDecodeRows];
 };
 
 // into <- into and from, in this order, as ForwardPass::merge does.
@@ -595,13 +675,12 @@ HWY_INLINE void write_row(DecodeState state, const DecodeRow& row,
                           std::int64_t d_v) {
   const Tag d;
   const float sum = *state.sum;
-  const float factor = sum == 0 ? 0 : 1.0f / sum;
-  const Vec f = hn::Set(d, factor);
+  const Vec divisor = hn::Set(d, sum);
   std::int64_t c = 0;
   HWY_ALIGN float last[kVecLanes];
   for (; c < d_v; c += kVecLanes) {
     const Vec x =
-        factor == 0 ? hn::Zero(d) : hn::Mul(hn::Load(d, state.out + c), f);
+        sum == 0 ? hn::Zero(d) : hn::Div(hn::Load(d, state.out + c), divisor);
     if (c + kVecLanes <= d_v) {
       hn::StoreU(x, d, row.out + c);
     } else {

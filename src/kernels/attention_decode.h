@@ -74,7 +74,7 @@ struct DecodeSplit {
   const DecodeRow* rows;
   int row_count;
   const DecodeBlock* blocks;
-  int block_count;      // 1 .. kSplitKeys / kBlockKeys
+  int block_count;      // 0 .. kSplitKeys / kBlockKeys
   int bias_key_stride;  // 0 or 1
   bool cosine, has_bias, has_alibi;
   float softcap;   // 0: none

@@ -25,11 +25,10 @@ struct LaneRange {
 
 // How decode_split lays out its scratch.
 struct DecodeScratch {
-  float* queries;  // [kDecodeRows][d_k], scaled to log2
-  float* weights;  // [kDecodeRows][kScoreStride], scores at first
-  float* shares;   // the same: weights times the scales of int8 values
-  float* out;      // [kDecodeRows][columns]
-  float* sums;     // [kDecodeRows]
+  float* queries;    // [kDecodeRows][d_k], scaled to log2
+  float* weights;    // [kDecodeRows][kScoreStride], scores at first
+  float* out;        // [kDecodeRows][columns]
+  float* key_block;  // [kDecodeRows][columns]
   std::size_t size;
 
   DecodeScratch(float* base, const KVLayout& layout) {
@@ -41,10 +40,8 @@ struct DecodeScratch {
     };
     queries = take(kDecodeRows * layout.d_k);
     weights = take(kDecodeRows * kScoreStride);
-    shares = take(
-        layout.storage == KVStorage::kInt8 ? kDecodeRows * kScoreStride : 0);
     out = take(kDecodeRows * layout.columns());
-    sums = take(kDecodeRows);
+    key_block = take(kDecodeRows * layout.columns());
     size = static_cast<std::size_t>(used);
   }
 };

@@ -52,8 +52,8 @@ class ForwardPass {
     bool started[kMaxRows / kTileRows] = {};
     const std::int64_t first = std::max(split * kSplitKeys, scores_.begin());
     const std::int64_t last = std::min((split + 1) * kSplitKeys, scores_.end());
-    for (std::int64_t key = first; key < last; key += kKeyBlock) {
-      scores_.load_keys(key, std::min(last, key + kKeyBlock));
+    for (std::int64_t key = first; key < last; key = key_block_end(key)) {
+      scores_.load_keys(key, std::min(last, key_block_end(key)));
       for (int g = 0; g < groups; ++g) {
         if (!scores_.compute(g)) continue;
         weigh(g, state);
@@ -134,36 +134,22 @@ class ForwardPass {
   HWY_INLINE bool write(SplitState state) const {
     const Tag d;
     Vec probe = hn::Zero(d);
-    for (int i = 0; i < block_.row_count; i += kVecLanes) {
-      HWY_ALIGN float factors[kVecLanes];
-      const Vec sum = hn::Load(d, state.sum + i);
-      // A row that sees no key has no distribution: define it as zero, because
-      // 0 / 0 would spread NaN through everything that follows.
-      const Vec zero = hn::Zero(d);
-      const Vec factor = hn::IfThenElse(
-          hn::Eq(sum, zero), zero, hn::Div(hn::Set(d, block_.keep_scale), sum));
-      hn::Store(factor, d, factors);
-      const int rows = std::min(kVecLanes, block_.row_count - i);
-      for (int r = 0; r < rows; ++r) {
-        const AttentionRow& row = block_.rows[i + r];
-        const float* from = state.out + (i + r) * scores_.value_stride();
-        switch (block_.keys.storage) {
-          case Storage::kFloat32:
-            write_row(from, factors[r], static_cast<float*>(row.out), probe);
-            break;
-          case Storage::kBFloat16:
-            write_row(from, factors[r], static_cast<hwy::bfloat16_t*>(row.out),
-                      probe);
-            break;
-          case Storage::kFloat16:
-            write_row(from, factors[r], static_cast<hwy::float16_t*>(row.out),
-                      probe);
-            break;
-        }
-        if (row.lse != nullptr) {
-          *row.lse = log_sum_exp(state.max[i + r], state.sum[i + r]);
-        }
+    for (int r = 0; r < block_.row_count; ++r) {
+      const AttentionRow& row = block_.rows[r];
+      const float* from = state.out + r * scores_.value_stride();
+      const float sum = state.sum[r];
+      switch (block_.keys.storage) {
+        case Storage::kFloat32:
+          write_row(from, sum, static_cast<float*>(row.out), probe);
+          break;
+        case Storage::kBFloat16:
+          write_row(from, sum, static_cast<hwy::bfloat16_t*>(row.out), probe);
+          break;
+        case Storage::kFloat16:
+          write_row(from, sum, static_cast<hwy::float16_t*>(row.out), probe);
+          break;
       }
+      if (row.lse != nullptr) *row.lse = log_sum_exp(state.max[r], sum);
     }
     return hn::AllFalse(d, hn::IsNaN(probe));
   }
@@ -197,22 +183,11 @@ class ForwardPass {
       const Vec max = hn::Max(
           round_max(hn::Load(d, scores_.max() + j * kVecLanes)), before);
       const Vec factor = rescale_factor(before, max);
-      Vec sum = hn::Mul(hn::Load(d, sum_at), factor);
-      const Exp2Base exp2(max);
-      if (exp2.small()) [[likely]] {
-        HWY_UNROLL(4)
-        for (std::int64_t i = from; i < to; ++i) {
-          const Vec w = exp2(hn::Load(d, s + i * kGroupRows));
-          hn::Store(w, d, s + i * kGroupRows);
-          sum = hn::Add(sum, w);
-        }
-      } else {
-        for (std::int64_t i = from; i < to; ++i) {
-          const Vec w = exp2.any(hn::Load(d, s + i * kGroupRows));
-          hn::Store(w, d, s + i * kGroupRows);
-          sum = hn::Add(sum, w);
-        }
-      }
+      const Vec block =
+          weigh_keys(Exp2Base(max), s, {from, to}, scores_.first_key(),
+                     [&](std::int64_t i, Vec w)
+                         HWY_ATTR { hn::Store(w, d, s + i * kGroupRows); });
+      const Vec sum = hn::MulAdd(hn::Load(d, sum_at), factor, block);
       hn::Store(max, d, max_at);
       hn::Store(sum, d, sum_at);
       hn::Store(factor, d, factors_ + j * kVecLanes);
@@ -236,7 +211,6 @@ class ForwardPass {
   HWY_INLINE void add_values(int g, SplitState state, bool* started) {
     const std::int64_t columns = scores_.value_stride();
     const int rows = std::min(kGroupRows, block_.row_count - g * kGroupRows);
-    constexpr std::int64_t kTileWidth = kTileColumns * kVecLanes;
     float* const out = state.out + g * kGroupRows * columns;
     for (int r = 0; r < rows; r += kTileRows) {
       if (!started[r / kTileRows]) continue;
@@ -246,30 +220,18 @@ class ForwardPass {
         }
       }
     }
-    // Columns outermost: a strip of values stays in L1 over all rows.
-    for (std::int64_t c = 0; c < columns; c += kTileWidth) {
-      const auto vecs =
-          static_cast<int>(std::min(kTileWidth, columns - c) / kVecLanes);
-      for (int r = 0; r < rows; r += kTileRows) {
-        const int tile = r / kTileRows;
-        const auto [from, to] = scores_.tile_keys(tile);
-        if (from >= to) continue;
-        const ValueProduct product{
-            .weights = scores_.scores() + from * kGroupRows + r,
-            .v = scores_.values() + from * scores_.value_step() + c,
-            .v_stride = scores_.value_step(),
-            .inner = to - from,
-            .out = out + r * columns + c,
-            .out_stride = columns,
-            .from_zero = !started[tile]};
-        const int count = std::min(kTileRows, rows - r);
-        if (careful_) {
-          value_some_carefully<Weights::kInnerMajor>(count, vecs, product);
-        } else {
-          value_some<Weights::kInnerMajor>(count, vecs, product);
-        }
-      }
-    }
+    const KeyBlockProduct product{.weights = scores_.scores(),
+                                  .v = scores_.values(),
+                                  .v_stride = scores_.value_step(),
+                                  .first_key = scores_.first_key(),
+                                  .keys = scores_.keys(),
+                                  .rows = rows,
+                                  .columns = columns,
+                                  .out = out,
+                                  .waiting = scores_.waiting(),
+                                  .skip_zeros = careful_};
+    product.run([&](int tile) HWY_ATTR { return scores_.tile_keys(tile); },
+                [&](int tile) HWY_ATTR { return started[tile]; });
     for (int r = 0; r < rows; r += kTileRows) {
       const auto [from, to] = scores_.tile_keys(r / kTileRows);
       started[r / kTileRows] |= from < to;
@@ -277,19 +239,21 @@ class ForwardPass {
   }
 
   template <typename T>
-  HWY_INLINE void write_row(const float* from, float factor, T* to,
+  HWY_INLINE void write_row(const float* from, float sum, T* to,
                             Vec& probe) const {
     const Tag d;
-    const Vec f = hn::Set(d, factor);
+    const Vec divisor = hn::Set(d, sum);
+    const Vec keep_scale = hn::Set(d, block_.keep_scale);
     const std::int64_t n = block_.keys.d_v;
-    // Zero even where a value was NaN: see write().
-    const bool empty = factor == 0;
     const auto result = [&](std::int64_t c) HWY_ATTR {
-      const Vec sum = hn::Load(d, from + c);
+      const Vec weighted = hn::Load(d, from + c);
       // Infinity times zero is NaN. All bits of a NaN's exponent are set, and
       // stay set.
-      probe = hn::Or(probe, hn::Mul(sum, hn::Zero(d)));
-      return empty ? hn::Zero(d) : hn::Mul(sum, f);
+      probe = hn::Or(probe, hn::Mul(weighted, hn::Zero(d)));
+      // A row that sees no key has no distribution: define it as zero, because
+      // 0 / 0 would spread NaN through everything that follows.
+      if (sum == 0) return hn::Zero(d);
+      return hn::Div(hn::Mul(weighted, keep_scale), divisor);
     };
     std::int64_t c = 0;
     for (; c + kVecLanes <= n; c += kVecLanes) store_float(result(c), to + c);

@@ -11,11 +11,29 @@ namespace regard::kernels {
 // keys stand together, whatever their head. Vector lanes run over rows, so no
 // sum is ever taken across a vector and the bits do not depend on its width.
 
-inline constexpr int kGroupRows = 48;    // rows whose scores are one tile
-inline constexpr int kKeyBlock = 96;     // keys of a tile; changes no bit
-inline constexpr int kSplitKeys = 1024;  // keys summed on their own; part of
-                                         // the canonical order
+inline constexpr int kGroupRows = 48;  // rows whose scores are one tile
 inline constexpr int kMaxRows = 8 * kGroupRows;  // rows of one call
+
+// The canonical order: what is summed on its own, from zero, before it is added
+// to the rest. Keys are counted from the first of the sequence.
+inline constexpr std::int64_t kChainKeys = 64;    // of a sum over values
+inline constexpr std::int64_t kKeyBlock = 128;    // chains; the keys of a tile
+inline constexpr std::int64_t kSplitKeys = 1024;  // blocks
+static_assert(kKeyBlock % kChainKeys == 0 && kSplitKeys % kKeyBlock == 0);
+// Where the chain of q . k that starts at element c ends: two to four chains
+// for the usual heads. A short rest joins the last chain.
+constexpr std::int64_t depth_chain_end(std::int64_t c, std::int64_t d_k) {
+  const std::int64_t chain = d_k < 64 ? 24 : d_k < 128 ? 32 : 64;
+  return d_k - c <= chain + chain / 2 ? d_k : c + chain;
+}
+// Where the block of a key ends.
+constexpr std::int64_t key_block_end(std::int64_t key) {
+  return (key / kKeyBlock + 1) * kKeyBlock;
+}
+// The keys from this one on that a chain still takes.
+constexpr std::int64_t keys_until_cut(std::int64_t key) {
+  return kChainKeys - key % kChainKeys;
+}
 
 enum class Storage { kFloat32, kBFloat16, kFloat16 };
 

@@ -15,18 +15,65 @@
 
 #include "kernels/attention_forward.h"
 #include "kernels/attention_scratch.h"
+#include "kernels/score_ops-inl.h"
 #include "kernels/tiles-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace regard::kernels {
 namespace HWY_NAMESPACE {
 
-inline constexpr float kLog2E = 1.44269504088896340736f;
-
 // A range of keys; relative to a block's first key where it says so.
 struct Keys {
   std::int64_t begin, end;
 };
+
+// The weights exp2(score) of a block's keys that a vector of rows sees, summed
+// in the canonical order: key i of the sequence goes to chain i mod 4, and the
+// chains are added pairwise.
+//   scores [key][kGroupRows], the first of them of `first_key`
+// `use` gets each key's weight.
+template <typename Exp2, typename Use>
+HWY_INLINE Vec weigh_keys(const Exp2& exp2, const float* scores, Keys keys,
+                          std::int64_t first_key, const Use& use) {
+  const Tag d;
+  Vec chain[4];
+  HWY_UNROLL(4)
+  for (int u = 0; u < 4; ++u) chain[u] = hn::Zero(d);
+  const auto add = [&](std::int64_t i, Vec& to) HWY_ATTR {
+    const Vec w = exp2(hn::Load(d, scores + i * kGroupRows));
+    use(i, w);
+    to = hn::Add(to, w);
+  };
+  std::int64_t i = keys.begin - (first_key + keys.begin) % 4;
+  if (i < keys.begin) {
+    HWY_UNROLL(4)
+    for (int u = 0; u < 4; ++u) {
+      if (i + u >= keys.begin && i + u < keys.end) add(i + u, chain[u]);
+    }
+    i += 4;
+  }
+  for (; i + 4 <= keys.end; i += 4) {
+    HWY_UNROLL(4)
+    for (int u = 0; u < 4; ++u) add(i + u, chain[u]);
+  }
+  HWY_UNROLL(4)
+  for (int u = 0; u < 4; ++u) {
+    if (i + u < keys.end) add(i + u, chain[u]);
+  }
+  return hn::Add(hn::Add(chain[0], chain[1]), hn::Add(chain[2], chain[3]));
+}
+
+// The same with the exponential that suits the maximum.
+template <typename Use>
+HWY_INLINE Vec weigh_keys(const Exp2Base& exp2, const float* scores, Keys keys,
+                          std::int64_t first_key, const Use& use) {
+  if (exp2.small()) [[likely]] {
+    return weigh_keys([&](Vec s) HWY_ATTR { return exp2(s); }, scores, keys,
+                      first_key, use);
+  }
+  return weigh_keys([&](Vec s) HWY_ATTR { return exp2.any(s); }, scores, keys,
+                    first_key, use);
+}
 
 class ScoreBlock {
  public:
@@ -132,6 +179,8 @@ class ScoreBlock {
   float* cap_slopes() const { return memory_.cap_slopes; }
   // The maximum of each row.
   const float* max() const { return memory_.max; }
+  // [kGroupRows][columns], for a KeyBlockProduct of values or of keys.
+  float* waiting() const { return memory_.waiting; }
   // The keys that some row of a vector, or of a value tile, sees: from
   // first_key() on.
   Keys vec_keys(int j) const { return clip(info_[group_].vec_any[j]); }
@@ -259,7 +308,13 @@ class ScoreBlock {
         at[r] = to;
       }
       scale[r] = from.scale * kLog2E;
-      if (block_.cosine) scale[r] *= inverse_norm(at[r], d_k);
+      if (!block_.cosine) continue;
+      const UnitFactors unit = unit_factors(at[r], d_k);
+      scale[r] *= unit.inverse;
+      if (unit.scale == 1) continue;
+      float* const to = memory_.rows + r * d_k;
+      for (std::int64_t c = 0; c < d_k; ++c) to[c] = at[r][c] * unit.scale;
+      at[r] = to;
     }
     // Rows of padding repeat the last one, or are zero: nobody looks at them.
     const int whole = rows / kVecLanes * kVecLanes;
@@ -276,11 +331,6 @@ class ScoreBlock {
       transpose_vector<true>(hn::FixedTag<float, 4>(), at + whole, d_k,
                              q + whole, scale + whole);
     }
-  }
-
-  static HWY_INLINE float inverse_norm(const float* x, std::int64_t n) {
-    const float norm = std::sqrt(ordered_dot(x, x, n));
-    return norm == 0 ? 0 : 1 / norm;
   }
 
   template <typename T>
@@ -321,10 +371,7 @@ class ScoreBlock {
     for (std::int64_t i = 0; i < n; ++i) {
       float* const to = memory_.keys + i * d_k;
       convert_row(k + i * block_.keys.k_stride, d_k, to);
-      if (block_.cosine) {
-        const float factor = inverse_norm(to, d_k);
-        for (std::int64_t c = 0; c < d_k; ++c) to[c] *= factor;
-      }
+      if (block_.cosine) normalize(to, d_k);
     }
   }
 
@@ -408,14 +455,11 @@ class ScoreBlock {
       const Vec v_slope = hn::Load(d, slope);
       const Vec v_position = hn::Load(d, position);
       const Vec row_bias = hn::Load(d, bias);
-      const Vec hidden = hn::Set(d, -kInfinity);
-      const Vec cap_in = hn::Set(
-          d, block_.softcap == 0 ? 0 : 0.6931471805599453f / block_.softcap);
-      const Vec cap_out = hn::Set(d, block_.softcap * kLog2E);
+      const Softcap softcap(block_.softcap);
       Vec max = hn::Load(d, memory_.max + j * kVecLanes);
       if (bias_tile && block_.softcap == 0 && !block_.has_alibi && !dense &&
           all.begin <= keys.begin && keys.end <= all.end) {
-        hn::Store(add_bias(j, keys, max), d, memory_.max + j * kVecLanes);
+        hn::Store(add_biases(j, keys, max), d, memory_.max + j * kVecLanes);
         continue;
       }
       for (std::int64_t i = keys.begin; i < keys.end; ++i) {
@@ -424,10 +468,9 @@ class ScoreBlock {
         float* const s_at = memory_.scores + i * kGroupRows + j * kVecLanes;
         Vec s = hn::Load(d, s_at);
         if (block_.softcap != 0) {
-          const Vec t = tanh(hn::Mul(s, cap_in));
-          s = hn::Mul(t, cap_out);
-          // d tanh = 1 - tanh^2, for the backward pass
-          hn::Store(hn::NegMulAdd(t, t, hn::Set(d, 1.0f)), d,
+          const Vec t = softcap.tangent(s);
+          s = softcap.score(t);
+          hn::Store(Softcap::slope(t), d,
                     memory_.cap_slopes + i * kGroupRows + j * kVecLanes);
         }
         if (block_.has_bias) {
@@ -435,24 +478,22 @@ class ScoreBlock {
                             ? hn::Load(d, memory_.modifier + i * kGroupRows +
                                               j * kVecLanes)
                             : row_bias;
-          s = hn::MulAdd(b, hn::Set(d, kLog2E), s);
-          // -inf in the bias hides, whatever the score was.
-          s = hn::IfThenElse(hn::Eq(b, hidden), hidden, s);
+          s = add_bias(s, b);
         }
         const Vec key = hn::Set(d, static_cast<float>(i));
         if (block_.has_alibi) {
-          s = hn::NegMulAdd(v_slope, hn::Abs(hn::Sub(v_position, key)), s);
+          s = add_alibi(s, v_slope, v_position, key);
         }
         if (i < all.begin || i >= all.end) {
           const auto seen = hn::And(hn::Le(v_begin, key), hn::Lt(key, v_end));
-          s = hn::IfThenElse(seen, s, hidden);
+          s = hide_unless(seen, s);
         }
         if (dense) {
           const hn::Rebind<std::uint8_t, Tag> d8;
           const auto bytes =
               hn::LoadU(d8, memory_.visible + i * kGroupRows + j * kVecLanes);
           const auto seen = hn::Ne(hn::PromoteTo(du, bytes), hn::Zero(du));
-          s = hn::IfThenElse(hn::RebindMask(d, seen), s, hidden);
+          s = hide_unless(hn::RebindMask(d, seen), s);
         }
         hn::Store(s, d, s_at);
         max = hn::Max(s, max);
@@ -462,17 +503,14 @@ class ScoreBlock {
   }
 
   // Nothing but a bias, on keys that every row sees: no question for each key.
-  HWY_INLINE Vec add_bias(int j, Keys keys, Vec max) {
+  HWY_INLINE Vec add_biases(int j, Keys keys, Vec max) {
     const Tag d;
-    const Vec hidden = hn::Set(d, -kInfinity);
-    const Vec log2_e = hn::Set(d, kLog2E);
     float* const scores = memory_.scores + j * kVecLanes;
     const float* const bias = memory_.modifier + j * kVecLanes;
     HWY_UNROLL(4)
     for (std::int64_t i = keys.begin; i < keys.end; ++i) {
-      const Vec b = hn::Load(d, bias + i * kGroupRows);
-      Vec s = hn::MulAdd(b, log2_e, hn::Load(d, scores + i * kGroupRows));
-      s = hn::IfThenElse(hn::Eq(b, hidden), hidden, s);
+      const Vec s = add_bias(hn::Load(d, scores + i * kGroupRows),
+                             hn::Load(d, bias + i * kGroupRows));
       hn::Store(s, d, scores + i * kGroupRows);
       max = hn::Max(s, max);
     }

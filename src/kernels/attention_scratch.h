@@ -20,6 +20,7 @@ struct AttentionScratch {
   float* keys;            // [kKeyBlock][d_k], converted
   float* values;          // [kKeyBlock][value_columns], converted
   float* rows;            // [kGroupRows][d_k], converted
+  float* waiting;         // [kGroupRows][padded d_k or d_v], of chains
   std::uint8_t* visible;  // [kKeyBlock][kGroupRows], dense masks
   float* states[2];       // of attention_state_floats()
   std::int64_t value_columns;
@@ -47,6 +48,7 @@ struct AttentionScratch {
     keys = take(kKeyBlock * d_k);
     values = take(kKeyBlock * value_columns);
     rows = take(kGroupRows * d_k);
+    waiting = take(kGroupRows * padded(d_k > d_v ? d_k : d_v));
     visible = reinterpret_cast<std::uint8_t*>(take(kKeyBlock * kGroupRows / 4));
     for (float*& state : states) {
       state = take(groups * kGroupRows * (2 + value_columns));

@@ -58,8 +58,8 @@ class WeightsPass {
     sums.clear();
     const std::int64_t first = std::max(split * kSplitKeys, scores_.begin());
     const std::int64_t last = std::min((split + 1) * kSplitKeys, scores_.end());
-    for (std::int64_t key = first; key < last; key += kKeyBlock) {
-      const std::int64_t end = std::min(last, key + kKeyBlock);
+    for (std::int64_t key = first; key < last; key = key_block_end(key)) {
+      const std::int64_t end = std::min(last, key_block_end(key));
       scores_.load_keys(key, end);
       if (!scores_.compute(0)) {
         hide(key, end);
@@ -104,18 +104,11 @@ class WeightsPass {
       const Vec before = hn::Load(d, max_at);
       const Vec max = hn::Max(
           round_max(hn::Load(d, scores_.max() + j * kVecLanes)), before);
-      Vec sum = hn::Mul(hn::Load(d, sum_at), rescale_factor(before, max));
-      const Exp2Base exp2(max);
-      if (exp2.small()) [[likely]] {
-        HWY_UNROLL(4)
-        for (std::int64_t i = from; i < to; ++i) {
-          sum = hn::Add(sum, exp2(hn::Load(d, s + i * kGroupRows)));
-        }
-      } else {
-        for (std::int64_t i = from; i < to; ++i) {
-          sum = hn::Add(sum, exp2.any(hn::Load(d, s + i * kGroupRows)));
-        }
-      }
+      const Vec block =
+          weigh_keys(Exp2Base(max), s, {from, to}, scores_.first_key(),
+                     [](std::int64_t, Vec) HWY_ATTR {});
+      const Vec sum =
+          hn::MulAdd(hn::Load(d, sum_at), rescale_factor(before, max), block);
       hn::Store(max, d, max_at);
       hn::Store(sum, d, sum_at);
     }

@@ -182,13 +182,12 @@ class BlockForward {
       strip.scale[r] = strip.rows[r]->scale * kToLog2;
       if (block_.cosine) strip.scale[r] *= norms[r] == 0 ? 0 : 1 / norms[r];
       const float reach = std::abs(strip.scale[r]) * norms[r];
-      if (!(reach <= largest)) largest = reach;
+      largest = max_or_nan(largest, reach);
     }
     float longest = 0;
     for (std::int64_t g = strip.any.begin / kGroupKeys;
          g < bf16_groups(strip.any.end); ++g) {
-      const float norm = head_.max_norms[g];
-      if (!(norm <= longest)) longest = norm;
+      longest = max_or_nan(longest, head_.max_norms[g]);
     }
     const bool plain = !block_.has_bias && !block_.has_alibi &&
                        !block_.cosine && block_.softcap == 0;

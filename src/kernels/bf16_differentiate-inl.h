@@ -110,7 +110,7 @@ class Differentiator {
       Vec ds = hn::IfThenElse(hn::Eq(p, hn::Zero(d)), hn::Zero(d),
                               hn::Mul(p, hn::Sub(dp, delta)));
       hn::Store(ds, d, added + c);
-      if (job_.raw != nullptr) ds = hn::Mul(ds, cap_slope(at, r, ds));
+      if (job_.raw != nullptr) ds = hn::Mul(ds, cap_slope(at, r, key + c, ds));
       hn::Store(w, d, weights + c);
       // Scales and lengths of hidden vectors may be NaN.
       const auto nothing = hn::Eq(ds, hn::Zero(d));
@@ -127,12 +127,12 @@ class Differentiator {
   }
 
   // Forward: cap * tanh(product / cap). No slope where there is no gradient.
-  HWY_INLINE Vec cap_slope(int at, int r, Vec ds) const {
+  HWY_INLINE Vec cap_slope(int at, int r, std::int64_t key, Vec ds) const {
     const Tag d;
-    const float factor = strip_.scale[r] * 0.6931471805599453f / block_.softcap;
-    const Vec t = tanh(hn::Mul(hn::Load(d, job_.raw + at), hn::Set(d, factor)));
-    return hn::IfThenElse(hn::Eq(ds, hn::Zero(d)), hn::Zero(d),
-                          hn::NegMulAdd(t, t, hn::Set(d, 1.0f)));
+    const Vec score = scale_product(*job_.modifier, hn::Load(d, job_.raw + at),
+                                    strip_.scale[r], key);
+    const Vec slope = Softcap::slope(Softcap(block_.softcap).tangent(score));
+    return hn::IfThenElse(hn::Eq(ds, hn::Zero(d)), hn::Zero(d), slope);
   }
 
   // Forward: score += bias - slope * |position - key|.

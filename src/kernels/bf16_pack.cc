@@ -135,7 +135,7 @@ void bf16_pack_groups(const AttentionKeys& keys, const Bf16Head& head,
     }
     float max = 0;
     for (int i = 0; i < kGroupKeys; ++i) {
-      if (!(norms[i] <= max)) max = norms[i];  // a NaN is taken in, and stays
+      max = max_or_nan(max, norms[i]);
     }
     head.max_norms[group] = max;
 

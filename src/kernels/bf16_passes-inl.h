@@ -12,6 +12,7 @@
 
 #include "kernels/bf16_passes.h"
 #include "kernels/philox-inl.h"
+#include "kernels/score_ops-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace regard::kernels {
@@ -259,6 +260,18 @@ HWY_INLINE const float* whole_group(const float* from, std::int64_t n,
   return copy;
 }
 
+// The score in log2 of a product with the keys from `key` on.
+HWY_INLINE Vec scale_product(const Bf16Modifier& modifier, Vec product,
+                             float scale, std::int64_t key) {
+  const Tag d;
+  const Vec y = hn::Mul(product, hn::Set(d, scale));
+  if (modifier.key_norms == nullptr) return y;
+  const Vec norm = hn::Load(d, modifier.key_norms + key);
+  // A zero vector is similar to nothing.
+  return hn::IfThenElse(hn::Eq(norm, hn::Zero(d)), hn::Zero(d),
+                        hn::Div(y, norm));
+}
+
 class ScoreFinisher {
  public:
   HWY_INLINE ScoreFinisher(const Bf16Modifier& modifier, const Bf16Strip& strip)
@@ -284,15 +297,10 @@ class ScoreFinisher {
       }
       for (int c = 0; c < kGroupKeys; c += kBf16Lanes) {
         float* const at = s + c / 16 * kTileFloats + c % 16;
-        Vec y = hn::Mul(hn::Load(d, at), hn::Set(d, strip_.scale[r]));
-        if (modifier_.key_norms != nullptr) {
-          const Vec norm = hn::Load(d, modifier_.key_norms + key + c);
-          // A zero vector is similar to nothing.
-          y = hn::IfThenElse(hn::Eq(norm, hn::Zero(d)), hn::Zero(d),
-                             hn::Div(y, norm));
-        }
+        Vec y =
+            scale_product(modifier_, hn::Load(d, at), strip_.scale[r], key + c);
         y = modify(y, row, bias == nullptr ? nullptr : bias + c, key, c);
-        y = hn::IfThenElse(lanes_of(visible, c), y, hn::Set(d, -kInfinity));
+        y = hide_unless(lanes_of(visible, c), y);
         hn::Store(y, d, at);
         max = hn::IfThenElse(hn::Gt(y, max), y, max);  // not a NaN
       }
@@ -304,23 +312,19 @@ class ScoreFinisher {
   // Softcap, bias and ALiBi, in this order.
   HWY_INLINE Vec modify(Vec y, const AttentionRow& row, const float* bias,
                         std::int64_t key, int c) const {
-    constexpr float kToLog2 = 1.44269504088896340736f;
     const Tag d;
     if (block_.softcap != 0) {
-      const Vec in = hn::Set(d, 0.6931471805599453f / block_.softcap);
-      const Vec out = hn::Set(d, block_.softcap * kToLog2);
-      y = hn::Mul(tanh(hn::Mul(y, in)), out);
+      const Softcap softcap(block_.softcap);
+      y = softcap.score(softcap.tangent(y));
     }
     if (block_.has_bias) {
-      const Vec b =
-          bias == nullptr ? hn::Set(d, *row.bias) : hn::LoadU(d, bias);
-      y = hn::MulAdd(b, hn::Set(d, kToLog2), y);
+      y = add_bias(
+          y, bias == nullptr ? hn::Set(d, *row.bias) : hn::LoadU(d, bias));
     }
     if (block_.has_alibi) {
       const Vec from = hn::Set(d, row.alibi_position - static_cast<float>(key));
-      const Vec keys = hn::Iota(d, static_cast<float>(c));
-      y = hn::NegMulAdd(hn::Set(d, row.alibi_slope * kToLog2),
-                        hn::Abs(hn::Sub(from, keys)), y);
+      y = add_alibi(y, hn::Set(d, row.alibi_slope * kLog2E), from,
+                    hn::Iota(d, static_cast<float>(c)));
     }
     return y;
   }

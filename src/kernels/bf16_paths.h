@@ -42,6 +42,11 @@ struct Bf16Head {
   int value_tiles;
 };
 
+// The larger of two lengths; NaN if one is.
+constexpr float max_or_nan(float a, float b) {
+  return a >= b || a != a ? a : b;
+}
+
 enum class Shown : std::uint8_t { kNone, kSome, kAll };
 
 // One strip of rows against some groups of keys.

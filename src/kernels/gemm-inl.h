@@ -33,16 +33,15 @@ constexpr int kGemmRows = 8;
 constexpr int kGemmVecs = 3;
 
 // k is cut so that a panel [kGemmDepth][48] mostly stays in the L1 cache while
-// all row tiles pass over it. The sums go through c between the cuts,
-// unrounded.
+// all row tiles pass over it.
 constexpr std::int64_t kGemmDepth = 256;
 // All panels pass over one span of k before the next, so that the rows of a
 // stay in the L2 cache however long they are.
 constexpr std::int64_t kGemmSpan = 512;
-static_assert(kGemmSpan % kGemmDepth == 0);
+static_assert(kGemmSpan % kGemmDepth == 0 && kGemmDepth % kGemmChain == 0);
 // The same for rows of b that are not packed: a few at a time over their whole
 // width, which is nearly the order in which they lie in memory.
-constexpr std::int64_t kGemmRowsDepth = 32;
+constexpr std::int64_t kGemmRowsDepth = kGemmChain;
 
 constexpr std::int64_t gemm_depth(RightSide right) {
   return right == RightSide::kRows ? kGemmRowsDepth : kGemmDepth;
@@ -89,54 +88,50 @@ HWY_INLINE void gemm_tile(const GemmTile& t) {
   const std::int64_t a_row = kLeft == LeftSide::kPacked ? 1 : t.a_row;
   constexpr std::int64_t kStep = kLeft == LeftSide::kPacked ? kTileRows : 1;
   GemmVec sum[kRows][kVecs];
-  if (t.from_zero) {
+  std::int64_t i = 0;
+  do {
     HWY_UNROLL(8)
     for (int r = 0; r < kRows; ++r) {
       HWY_UNROLL(3)
       for (int v = 0; v < kVecs; ++v) sum[r][v] = hn::Zero(d);
     }
-  } else {
+    const bool from_zero = t.from_zero && i == 0;
+    for (const std::int64_t end = std::min(i + kGemmChain, t.k); i < end; ++i) {
+      GemmVec right[kVecs];
+      HWY_UNROLL(3)
+      for (int v = 0; v < kVecs; ++v) right[v] = hn::LoadU(d, b + v * lanes);
+      HWY_UNROLL(8)
+      for (int r = 0; r < kRows; ++r) {
+        const GemmVec left = hn::Set(d, a[r * a_row]);
+        HWY_UNROLL(3)
+        for (int v = 0; v < kVecs; ++v) {
+          sum[r][v] = hn::MulAdd(left, right[v], sum[r][v]);
+        }
+      }
+      for (int line = 0; line < gemm_fetched_lines(kRight); ++line) {
+        hwy::Prefetch(ahead + line * 16);
+      }
+      a += kStep;
+      b += t.b_step;
+      ahead += t.ahead_step;
+    }
+    const bool adds_bias = t.bias != nullptr && i == t.k;
     HWY_UNROLL(8)
     for (int r = 0; r < kRows; ++r) {
       HWY_UNROLL(3)
       for (int v = 0; v < kVecs; ++v) {
-        sum[r][v] = hn::LoadU(d, t.c + r * t.c_stride + v * lanes);
+        float* const to = t.c + r * t.c_stride + v * lanes;
+        GemmVec x = sum[r][v];
+        if (!from_zero) x = hn::Add(hn::LoadU(d, to), x);
+        if (adds_bias) x = hn::Add(x, hn::LoadU(d, t.bias + v * lanes));
+        if (kRight == RightSide::kRows && t.streams) {
+          hn::Stream(x, d, to);
+        } else {
+          hn::StoreU(x, d, to);
+        }
       }
     }
-  }
-  for (std::int64_t i = 0; i < t.k; ++i) {
-    GemmVec right[kVecs];
-    HWY_UNROLL(3)
-    for (int v = 0; v < kVecs; ++v) right[v] = hn::LoadU(d, b + v * lanes);
-    HWY_UNROLL(8)
-    for (int r = 0; r < kRows; ++r) {
-      const GemmVec left = hn::Set(d, a[r * a_row]);
-      HWY_UNROLL(3)
-      for (int v = 0; v < kVecs; ++v) {
-        sum[r][v] = hn::MulAdd(left, right[v], sum[r][v]);
-      }
-    }
-    for (int line = 0; line < gemm_fetched_lines(kRight); ++line) {
-      hwy::Prefetch(ahead + line * 16);
-    }
-    a += kStep;
-    b += t.b_step;
-    ahead += t.ahead_step;
-  }
-  HWY_UNROLL(8)
-  for (int r = 0; r < kRows; ++r) {
-    HWY_UNROLL(3)
-    for (int v = 0; v < kVecs; ++v) {
-      GemmVec x = sum[r][v];
-      if (t.bias != nullptr) x = hn::Add(x, hn::LoadU(d, t.bias + v * lanes));
-      float* const to = t.c + r * t.c_stride + v * lanes;
-      if (kRight == RightSide::kRows && t.streams) {
-        hn::Stream(x, d, to);
-      } else {
-        hn::StoreU(x, d, to);
-      }
-    }
-  }
+  } while (i < t.k);
 }
 
 // All rows of one column of tiles; the fewer rows at the end in powers of two.

@@ -3,10 +3,10 @@
 
 #include <cstdint>
 
-// Matrix products in the canonical order: an element of the result is one chain
-// of fused multiply-adds over k in index order, so its bits depend on its row,
-// its column and nothing else; not on the sizes, the blocks or the vector
-// width.
+// Matrix products in the canonical order: an element of the result is the sum,
+// in index order, of chains of fused multiply-adds over kGemmChain steps of k,
+// each from zero. So its bits depend on its row, its column and nothing else;
+// not on the sizes, the blocks or the vector width.
 //
 // The right side is packed into panels that a tile reads front to back. The
 // layout is the same on every target: panels of kPanelColumns columns, the last
@@ -17,6 +17,7 @@ namespace regard::kernels {
 inline constexpr std::int64_t kPanelColumns = 48;
 inline constexpr std::int64_t kColumnStep = 16;
 inline constexpr std::int64_t kTileRows = 8;
+inline constexpr std::int64_t kGemmChain = 64;
 
 // The floats that packing a right side [k, n] takes. Panel p starts at float
 // p * kPanelColumns * k.
@@ -55,11 +56,11 @@ enum class RightSide {
             // for so few rows of a that packing b would cost more
 };
 enum class Start {
-  kZero,    // each chain starts from 0
-  kResult,  // each chain starts from what c holds: sums continue
+  kZero,    // the sum of the chains
+  kResult,  // what c holds, then the chains: sums continue
 };
 
-// c = a b + bias. The bias is added last, after the chain.
+// c = a b + bias. The bias is added last, after the chains.
 struct Gemm {
   std::int64_t m = 0;
   std::int64_t n = 0;

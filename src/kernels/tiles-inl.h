@@ -8,6 +8,7 @@
 #define REGARD_KERNELS_TILES_INL_H_
 #endif
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <type_traits>
@@ -37,13 +38,16 @@ static_assert(kGroupRows % kVecLanes == 0);
 inline constexpr int kGroupVecs = kGroupRows / kVecLanes;
 
 // scores[key][row] = sum over c of k[key][c] * q[c][row], one FMA chain each,
-// for kKeys keys and kVecs vectors of rows. max[row] takes in the new scores.
-//   q [d_k][kGroupRows]; k rows k_stride apart; scores rows kGroupRows apart
+// for kKeys keys and kVecs vectors of rows. The chains of a long d_k come one
+// call after the other: the later ones are added to the scores, and max[row]
+// takes in the sums of the last.
+//   q [depth][kGroupRows]; k rows k_stride apart; scores rows kGroupRows apart
 template <int kKeys, int kVecs>
 HWY_INLINE void score_tile(const float* HWY_RESTRICT q,
                            const float* HWY_RESTRICT k, std::int64_t k_stride,
-                           std::int64_t d_k, float* HWY_RESTRICT scores,
-                           float* HWY_RESTRICT max) {
+                           std::int64_t depth, float* HWY_RESTRICT scores,
+                           float* HWY_RESTRICT max, bool is_first,
+                           bool is_last) {
   const Tag d;
   Vec sum[kKeys][kVecs];
   HWY_UNROLL(8)
@@ -67,7 +71,7 @@ HWY_INLINE void score_tile(const float* HWY_RESTRICT q,
     }
   };
   std::int64_t c = 0;
-  for (; c + 16 <= d_k; c += 16) {
+  for (; c + 16 <= depth; c += 16) {
     // The next keys: at d_k 128 a tile's rows are gone from L1 before long.
     HWY_UNROLL(8)
     for (int i = 0; i < kKeys; ++i) {
@@ -76,15 +80,32 @@ HWY_INLINE void score_tile(const float* HWY_RESTRICT q,
     HWY_UNROLL(16)
     for (int u = 0; u < 16; ++u) step(c + u);
   }
-  for (; c < d_k; ++c) step(c);
+  for (; c < depth; ++c) step(c);
 
+  if (!is_first) {
+    HWY_UNROLL(8)
+    for (int i = 0; i < kKeys; ++i) {
+      HWY_UNROLL(3)
+      for (int j = 0; j < kVecs; ++j) {
+        sum[i][j] = hn::Add(
+            hn::Load(d, scores + i * kGroupRows + j * kVecLanes), sum[i][j]);
+      }
+    }
+  }
+  HWY_UNROLL(8)
+  for (int i = 0; i < kKeys; ++i) {
+    HWY_UNROLL(3)
+    for (int j = 0; j < kVecs; ++j) {
+      hn::Store(sum[i][j], d, scores + i * kGroupRows + j * kVecLanes);
+    }
+  }
+  if (!is_last) return;
   HWY_UNROLL(3)
   for (int j = 0; j < kVecs; ++j) {
     Vec m = hn::Load(d, max + j * kVecLanes);
     HWY_UNROLL(8)
     for (int i = 0; i < kKeys; ++i) {
       m = hn::Max(sum[i][j], m);  // in this order a NaN is not taken in
-      hn::Store(sum[i][j], d, scores + i * kGroupRows + j * kVecLanes);
     }
     hn::Store(m, d, max + j * kVecLanes);
   }
@@ -94,18 +115,25 @@ template <int kKeys>
 HWY_NOINLINE void score_keys(const float* q, const float* k,
                              std::int64_t k_stride, std::int64_t d_k,
                              float* scores, float* max, int vecs) {
-  int j = 0;
-  for (; j + kTileVecs <= vecs; j += kTileVecs) {
-    score_tile<kKeys, kTileVecs>(q + j * kVecLanes, k, k_stride, d_k,
-                                 scores + j * kVecLanes, max + j * kVecLanes);
-  }
-  if (vecs - j == 2) {
-    score_tile<kKeys, 2>(q + j * kVecLanes, k, k_stride, d_k,
-                         scores + j * kVecLanes, max + j * kVecLanes);
-  } else if (vecs - j == 1) {
-    score_tile<kKeys, 1>(q + j * kVecLanes, k, k_stride, d_k,
-                         scores + j * kVecLanes, max + j * kVecLanes);
-  }
+  std::int64_t c = 0;
+  do {
+    const std::int64_t end = depth_chain_end(c, d_k);
+    const auto tile = [&](auto count, int j) HWY_ATTR {
+      score_tile<kKeys, decltype(count)::value>(
+          q + c * kGroupRows + j * kVecLanes, k + c, k_stride, end - c,
+          scores + j * kVecLanes, max + j * kVecLanes, c == 0, end == d_k);
+    };
+    int j = 0;
+    for (; j + kTileVecs <= vecs; j += kTileVecs) {
+      tile(std::integral_constant<int, kTileVecs>(), j);
+    }
+    if (vecs - j == 2) {
+      tile(std::integral_constant<int, 2>(), j);
+    } else if (vecs - j == 1) {
+      tile(std::integral_constant<int, 1>(), j);
+    }
+    c = end;
+  } while (c < d_k);
 }
 
 // The scores of `keys` keys, 1 .. kTileKeys, with `vecs` vectors of rows.
@@ -142,25 +170,36 @@ HWY_INLINE void score_some(int keys, const float* q, const float* k,
 // Either way kGroupRows apart.
 enum class Weights { kInnerMajor, kRowMajor };
 
-// out[row][column] += sum over inner of weight(row, inner) * v[inner][column],
-// one FMA chain each that goes on from out, or from zero. kColumns counts
+// The arguments of a product of weights with values but for the tile's size.
+struct ValueProduct {
+  const float* weights;
+  const float* v;
+  std::int64_t v_stride;
+  std::int64_t inner;
+  float* out;
+  std::int64_t out_stride;  // of waiting, too
+  // What is added to the chain first: earlier chains of its block, or null; and
+  // whether out is added to what follows from that, or only written.
+  const float* waiting;
+  bool from_zero;
+};
+
+// out[row][column] += sum over inner of weight(row, inner) * v[inner][column]:
+// one FMA chain from zero, then what waits is added, then out. kColumns counts
 // vectors.
 template <int kRows, int kColumns, Weights kLayout>
-HWY_INLINE void value_tile(const float* HWY_RESTRICT weights,
-                           const float* HWY_RESTRICT v, std::int64_t v_stride,
-                           std::int64_t inner, float* HWY_RESTRICT out,
-                           std::int64_t out_stride, bool from_zero) {
+HWY_INLINE void value_tile(const ValueProduct& p) {
   constexpr int kRowStep = kLayout == Weights::kInnerMajor ? 1 : kGroupRows;
   constexpr int kInnerStep = kLayout == Weights::kInnerMajor ? kGroupRows : 1;
   const Tag d;
+  const float* HWY_RESTRICT weights = p.weights;
+  const float* HWY_RESTRICT v = p.v;
+  const std::int64_t v_stride = p.v_stride;
   Vec sum[kRows][kColumns];
   HWY_UNROLL(6)
   for (int i = 0; i < kRows; ++i) {
     HWY_UNROLL(4)
-    for (int j = 0; j < kColumns; ++j) {
-      sum[i][j] = from_zero ? hn::Zero(d)
-                            : hn::Load(d, out + i * out_stride + j * kVecLanes);
-    }
+    for (int j = 0; j < kColumns; ++j) sum[i][j] = hn::Zero(d);
   }
   const auto step = [&](const float* w, const float* value) HWY_ATTR {
     Vec column[kColumns];
@@ -178,7 +217,7 @@ HWY_INLINE void value_tile(const float* HWY_RESTRICT weights,
     }
   };
   std::int64_t n = 0;
-  for (; n + 2 <= inner; n += 2) {
+  for (; n + 2 <= p.inner; n += 2) {
     step(weights, v);
     step(weights + kInnerStep, v + v_stride);
     HWY_UNROLL(4)
@@ -189,32 +228,32 @@ HWY_INLINE void value_tile(const float* HWY_RESTRICT weights,
     weights += 2 * kInnerStep;
     v += 2 * v_stride;
   }
-  if (n < inner) step(weights, v);
+  if (n < p.inner) step(weights, v);
+  const auto add = [&](const float* from) HWY_ATTR {
+    HWY_UNROLL(6)
+    for (int i = 0; i < kRows; ++i) {
+      HWY_UNROLL(4)
+      for (int j = 0; j < kColumns; ++j) {
+        const float* const at = from + i * p.out_stride + j * kVecLanes;
+        sum[i][j] = hn::Add(hn::Load(d, at), sum[i][j]);
+      }
+    }
+  };
+  if (p.waiting != nullptr) add(p.waiting);
+  if (!p.from_zero) add(p.out);
   HWY_UNROLL(6)
   for (int i = 0; i < kRows; ++i) {
     HWY_UNROLL(4)
     for (int j = 0; j < kColumns; ++j) {
-      hn::Store(sum[i][j], d, out + i * out_stride + j * kVecLanes);
+      hn::Store(sum[i][j], d, p.out + i * p.out_stride + j * kVecLanes);
     }
   }
 }
 
-// The arguments of value_tile but for the tile's size.
-struct ValueProduct {
-  const float* weights;
-  const float* v;
-  std::int64_t v_stride;
-  std::int64_t inner;
-  float* out;
-  std::int64_t out_stride;
-  bool from_zero;
-};
-
 template <Weights kLayout, int kColumns>
 HWY_NOINLINE void value_rows(int rows, const ValueProduct& p) {
   const auto run = [&](auto count) HWY_ATTR {
-    value_tile<decltype(count)::value, kColumns, kLayout>(
-        p.weights, p.v, p.v_stride, p.inner, p.out, p.out_stride, p.from_zero);
+    value_tile<decltype(count)::value, kColumns, kLayout>(p);
   };
   switch (rows) {
     case 6:
@@ -250,15 +289,14 @@ HWY_INLINE void value_some(int rows, int columns, const ValueProduct& p) {
 // The same for any size, but a weight of zero multiplies nothing: an infinite
 // or NaN value then reaches only the rows that give it weight.
 template <Weights kLayout>
-HWY_NOINLINE void value_some_carefully(int rows, int columns,
-                                       const ValueProduct& p) {
+HWY_NOINLINE void value_some_skipping_zeros(int rows, int columns,
+                                            const ValueProduct& p) {
   constexpr int kRowStep = kLayout == Weights::kInnerMajor ? 1 : kGroupRows;
   constexpr int kInnerStep = kLayout == Weights::kInnerMajor ? kGroupRows : 1;
   const Tag d;
   for (int i = 0; i < rows; ++i) {
     for (int j = 0; j < columns; ++j) {
-      float* const at = p.out + i * p.out_stride + j * kVecLanes;
-      Vec sum = p.from_zero ? hn::Zero(d) : hn::Load(d, at);
+      Vec sum = hn::Zero(d);
       for (std::int64_t n = 0; n < p.inner; ++n) {
         const float weight = p.weights[i * kRowStep + n * kInnerStep];
         if (weight == 0) continue;
@@ -266,10 +304,85 @@ HWY_NOINLINE void value_some_carefully(int rows, int columns,
             hn::MulAdd(hn::Set(d, weight),
                        hn::LoadU(d, p.v + n * p.v_stride + j * kVecLanes), sum);
       }
-      hn::Store(sum, d, at);
+      const std::int64_t at = i * p.out_stride + j * kVecLanes;
+      if (p.waiting != nullptr) sum = hn::Add(hn::Load(d, p.waiting + at), sum);
+      if (!p.from_zero) sum = hn::Add(hn::Load(d, p.out + at), sum);
+      hn::Store(sum, d, p.out + at);
     }
   }
 }
+
+// Products of weights with values, [key][row] and [key][column], over the keys
+// of a block in the canonical order: chains of kChainKeys, added in index order
+// before their sum is added to out.
+struct KeyBlockProduct {
+  // The keys of a tile of kTileRows rows that it has weights for, from the
+  // weights' first key on, which is `first_key` of the sequence.
+  //   weights [keys][kGroupRows], v [keys][v_stride], out and
+  //   waiting [rows][columns]
+  const float* weights;
+  const float* v;
+  std::int64_t v_stride;
+  std::int64_t first_key, keys;
+  int rows;
+  std::int64_t columns;
+  float* out;
+  float* waiting;
+  bool skip_zeros;
+
+  // keys_of(tile): a tile's keys; started(tile): whether out holds a sum.
+  template <typename KeysOf, typename Started>
+  HWY_INLINE void run(const KeysOf& keys_of, const Started& started) const {
+    for (std::int64_t begin = 0; begin < keys;) {
+      const std::int64_t end =
+          std::min(begin + keys_until_cut(first_key + begin), keys);
+      ValueProduct tiles[kGroupRows / kTileRows];
+      int tile_rows[kGroupRows / kTileRows];
+      int count = 0;
+      for (int r = 0; r < rows; r += kTileRows) {
+        const auto [tile_begin, tile_end] = keys_of(r / kTileRows);
+        const std::int64_t from = std::max(begin, tile_begin);
+        const std::int64_t to = std::min(end, tile_end);
+        if (from >= to) continue;
+        const bool is_last = tile_end <= end;
+        tile_rows[count] = std::min(kTileRows, rows - r);
+        tiles[count++] = {
+            .weights = weights + from * kGroupRows + r,
+            .v = v + from * v_stride,
+            .v_stride = v_stride,
+            .inner = to - from,
+            .out = (is_last ? out : waiting) + r * columns,
+            .out_stride = columns,
+            .waiting = tile_begin < begin ? waiting + r * columns : nullptr,
+            .from_zero = !is_last || !started(r / kTileRows)};
+      }
+      multiply(tiles, tile_rows, count);
+      begin = end;
+    }
+  }
+
+  // Columns outermost: a strip of values stays in L1 over all rows.
+  HWY_INLINE void multiply(ValueProduct* tiles, const int* tile_rows,
+                           int count) const {
+    constexpr std::int64_t kTileWidth = kTileColumns * kVecLanes;
+    for (std::int64_t c = 0; c < columns; c += kTileWidth) {
+      const auto vecs =
+          static_cast<int>(std::min(kTileWidth, columns - c) / kVecLanes);
+      for (int i = 0; i < count; ++i) {
+        ValueProduct& tile = tiles[i];
+        if (skip_zeros) {
+          value_some_skipping_zeros<Weights::kInnerMajor>(tile_rows[i], vecs,
+                                                          tile);
+        } else {
+          value_some<Weights::kInnerMajor>(tile_rows[i], vecs, tile);
+        }
+        tile.v += kTileWidth;
+        tile.out += kTileWidth;
+        if (tile.waiting != nullptr) tile.waiting += kTileWidth;
+      }
+    }
+  }
+};
 
 // ---- feeding the tiles ----
 
@@ -509,6 +622,57 @@ HWY_INLINE float ordered_dot(const float* a, const float* b, std::int64_t n) {
     for (int j = 0; j < width; ++j) lanes[j] += lanes[j + width];
   }
   return lanes[0];
+}
+
+// What makes a vector one of length 1: x * scale * inverse, with `scale` a
+// power of two that keeps the sum of squares where floats are exact. 0 for
+// zeros.
+struct UnitFactors {
+  float scale = 1;
+  float inverse = 1;
+
+  float inverse_norm() const { return scale * inverse; }
+};
+
+// `squares` is the sum of squares of n elements, which element(c) returns.
+template <typename Element>
+HWY_INLINE UnitFactors unit_factors(float squares, std::int64_t n,
+                                    const Element& element) {
+  if (squares > 0x1p-100f && squares < 0x1p100f) [[likely]] {
+    return {1, 1 / std::sqrt(squares)};
+  }
+  float largest = 0;
+  for (std::int64_t c = 0; c < n; ++c) {
+    largest = std::max(largest, std::abs(element(c)));
+  }
+  if (largest == 0 && squares == 0) return {1, 0};
+  // Infinity and NaN reach whoever sees them.
+  if (!(largest < kInfinity) || squares != squares) {
+    return {1, 1 / std::sqrt(squares)};
+  }
+  const float scale =
+      std::ldexp(1.0f, std::clamp(-std::ilogb(largest), -126, 126));
+  float lanes[16] = {};
+  for (std::int64_t c = 0; c < n; ++c) {
+    const float x = element(c) * scale;
+    lanes[c % 16] = std::fma(x, x, lanes[c % 16]);
+  }
+  for (int width = 8; width > 0; width /= 2) {
+    for (int j = 0; j < width; ++j) lanes[j] += lanes[j + width];
+  }
+  return {scale, 1 / std::sqrt(lanes[0])};
+}
+
+HWY_INLINE UnitFactors unit_factors(const float* x, std::int64_t n) {
+  return unit_factors(ordered_dot(x, x, n), n,
+                      [x](std::int64_t c) { return x[c]; });
+}
+
+// x <- x / |x|; returns 1 / |x|.
+HWY_INLINE float normalize(float* x, std::int64_t n) {
+  const UnitFactors unit = unit_factors(x, n);
+  for (std::int64_t c = 0; c < n; ++c) x[c] = x[c] * unit.scale * unit.inverse;
+  return unit.inverse_norm();
 }
 
 }  // namespace HWY_NAMESPACE

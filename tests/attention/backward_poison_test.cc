@@ -61,7 +61,8 @@ void expect_same_in_all(const BackwardCase& clean,
 // Finite exactly where the reference is, and there as it is. What is not finite
 // may be NaN or infinite: that is a matter of the order of operations.
 template <typename T>
-void expect_reach(const BackwardCase& b, bool reaches_something = true) {
+void expect_reach(const BackwardCase& given, bool reaches_something = true) {
+  const BackwardCase b = test::rounded_to<T>(given);
   const auto got = test::run_backward<T>(b);
   const auto exact = test::reference_backward<double>(b);
   bool some = false;
@@ -72,7 +73,10 @@ void expect_reach(const BackwardCase& b, bool reaches_something = true) {
           const double ours = test::to_double(x[n]);
           some = some || !std::isfinite(y[n]);
           if (std::isfinite(y[n])) {
-            ASSERT_NEAR(ours, y[n], 1e-4 * (1 + std::abs(y[n])))
+            // A slope's gradient sums distances, which cancel.
+            const double each =
+                std::string(name) == "d_alibi_slopes" ? 1e-3 : 1e-4;
+            ASSERT_NEAR(ours, y[n], each * (1 + std::abs(y[n])))
                 << name << "[" << n << "], " << b.forward.describe();
           } else {
             ASSERT_FALSE(std::isfinite(ours))

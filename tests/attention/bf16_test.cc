@@ -88,6 +88,29 @@ void expect_exact(const AttentionCase& c,
   });
 }
 
+// A key that a bias hides is not looked at, whatever it holds.
+TEST(Bf16, ABiasOfMinusInfinityHidesAnyKey) {
+  for (const double poison : {std::nan(""), HUGE_VAL, -HUGE_VAL, 3e38}) {
+    AttentionCase clean = test::rounded_to<BFloat16>(medium_bf16_case());
+    Rng rng(5);
+    clean.bias = test::random_bias(rng, {1, 1, 1, clean.kv_len});
+    AttentionCase poisoned = clean;
+    for (const std::int64_t j : {0, 33, 149}) {
+      clean.bias->values[j] = poisoned.bias->values[j] = -HUGE_VAL;
+      for (std::int64_t h = 0; h < clean.kv_heads; ++h) {
+        test::fill_row(poisoned.k,
+                       clean.key_at(clean.entry(0), h, j, clean.d_k), clean.d_k,
+                       poison);
+      }
+    }
+    on_every_bf16_path([&] {
+      EXPECT_EQ(test::different_bits(run<float>(clean), run<float>(poisoned)),
+                "")
+          << poison;
+    });
+  }
+}
+
 class Bf16Shapes : public ::testing::TestWithParam<AttentionCase> {};
 
 TEST_P(Bf16Shapes, AreAsExactAsAPlainLoop) { expect_exact(filled(GetParam())); }

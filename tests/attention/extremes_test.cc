@@ -64,6 +64,34 @@ std::vector<double> many(std::int64_t count, auto value) {
   return all;
 }
 
+// The length of a vector may lie anywhere where its elements do.
+TEST(ForwardExtremes, CosineScoresDoNotDependOnTheLengths) {
+  const AttentionCase plain = [] {
+    AttentionCase c = two_heads(7);
+    c.cosine = true;
+    c.scale = 6;
+    return c;
+  }();
+  for (const double q_size : {0x1p-120, 0x1p-80, 1.0, 0x1p64, 0x1p120}) {
+    for (const double k_size : {0x1p-120, 0x1p-70, 1.0, 0x1p66, 0x1p120}) {
+      AttentionCase c = plain;
+      for (double& x : c.q) x *= q_size;
+      for (double& x : c.k) x *= k_size;
+      // Scaling by powers of two is exact, so not even a bit may change.
+      EXPECT_EQ(test::different_bits(test::run_attention<float>(plain),
+                                     test::run_attention<float>(c)),
+                "")
+          << q_size << " " << k_size;
+    }
+  }
+  AttentionCase c = plain;
+  for (double& x : c.q) x *= 0x1p600;
+  for (double& x : c.k) x *= 0x1p-600;
+  EXPECT_EQ(test::different_bits(test::run_attention<double>(plain),
+                                 test::run_attention<double>(c)),
+            "");
+}
+
 TEST(ForwardExtremes, HugeScoresGiveTheLargestKeyEverything) {
   Rng rng(2);
   for (const double size : {1e3, 1e6, 1e15, 1e30, 3e37}) {

@@ -120,6 +120,35 @@ TEST(Poison, InValuesUnderAnInfinitelyNegativeBiasReachesNothing) {
   }
 }
 
+TEST(Poison, InKeysUnderAnInfinitelyNegativeBiasReachesNothing) {
+  for (const double poison : kPoisons) {
+    AttentionCase clean = medium();
+    Rng rng(4);
+    clean.bias = test::random_bias(rng, {1, 1, 1, clean.kv_len});
+    AttentionCase poisoned = clean;
+    for (const std::int64_t j : {0, 7, 149}) {
+      clean.bias->values[j] = poisoned.bias->values[j] = -HUGE_VAL;
+      poison_key(poisoned, 1, 0, j, poison);
+      poison_value(poisoned, 1, 1, j, poison);
+    }
+    expect_same_in_all(clean, poisoned);
+  }
+}
+
+// What comes after a NaN must not hide it: not even a key that is hidden.
+TEST(Poison, InAQueryStaysWhereTheLastKeyIsHidden) {
+  AttentionCase c = test::filled({.q_len = 2, .kv_len = 3, .d_k = 4, .d_v = 2});
+  c.bias = test::BiasSpec{.shape = {1, 1, 1, 3}, .values = {0, 0, -HUGE_VAL}};
+  test::fill_row(c.q, 0, c.d_k, NAN);
+  const auto expect_nan = [&](const auto& produced) {
+    EXPECT_TRUE(std::isnan(test::to_double(produced.out[0])));
+    EXPECT_TRUE(std::isnan(produced.lse[0]));
+    EXPECT_FALSE(std::isnan(test::to_double(produced.out[2])));
+  };
+  expect_nan(test::run_attention<float>(c));
+  expect_nan(test::run_attention<double>(c));
+}
+
 TEST(Poison, InHiddenBiasReachesNothing) {
   for (const double poison : kPoisons) {
     AttentionCase clean = medium();

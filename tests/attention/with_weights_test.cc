@@ -164,6 +164,16 @@ TYPED_TEST(WithWeights, GiveEntropyAndWhatKeysReceiveOfPackedSequences) {
                                          OverHeads::kMean);
 }
 
+// Where products underflow, it shows in which order they are scaled.
+TYPED_TEST(WithWeights, GiveTheSameOutOfTinyValues) {
+  AttentionCase c = test::weights_case(70, 300);
+  c.mask = test::causal_spec();
+  for (double& x : c.q) x *= 8;
+  for (double& x : c.v) x *= 1e-36;
+  expect_what_they_give_apart<TypeParam>(test::rounded_to<TypeParam>(c),
+                                         OverHeads::kEach);
+}
+
 TYPED_TEST(WithWeights, DoNotDependOnThreads) {
   const AttentionCase c =
       test::rounded_to<TypeParam>(test::weights_case(130, 300));

@@ -54,6 +54,11 @@ inline void with_every_bf16_option(
   });
   with([](AttentionCase& c) { c.alibi_slopes = {0.5, 0, -0.25, 0.0625}; });
   with([](AttentionCase& c) { c.softcap = 2; });
+  with([](AttentionCase& c) {
+    c.cosine = true;
+    c.scale = 4;
+    c.softcap = 1.5;
+  });
   with([](AttentionCase& c) { c.sinks = {0, 3, -HUGE_VAL, -20}; });
   with([](AttentionCase& c) {
     c.dropout_rate = 0.3f;

@@ -250,8 +250,11 @@ def _fit(query, key, value, attn_mask, enable_gqa):
         leads = leads[0], (*key.shape[:-3], heads), (*value.shape[:-3], heads)
     pairs = _broadcast(leads[0], leads[1])
     lead = None if pairs is None else _broadcast(pairs, leads[2])
+    if lead is None and enable_gqa:
+        _refuse("the batch of query, key and value must be the same, or 1; "
+                + _shapes(query, key, value))
     if lead is None:
-        _refuse("batch and heads of query, key and value must be the same, or 1; "
+        _refuse("without enable_gqa, batch and heads of query, key and value must be the same, or 1; "
                 + _shapes(query, key, value))
     if attn_mask is not None:
         pairs = (*pairs, query.shape[-2], key.shape[-2])

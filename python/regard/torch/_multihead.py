@@ -93,6 +93,24 @@ def _split_heads(packed, shape, heads, batch_first):
     return split.permute(order).unbind(0)
 
 
+def _heads_of(packed, shape, heads, batch_first):
+    """The same of a single part."""
+    split = packed.view(shape[0], shape[1], heads, shape[2] // heads)
+    return split.permute(0, 2, 1, 3) if batch_first else split.permute(1, 2, 0, 3)
+
+
+def _options(mask, mask_tensors, bias, dropout, seed):
+    """The keywords that say more than nothing: each costs a small call some time."""
+    options = {"threads": torch.get_num_threads()}
+    if mask != _ops.NO_MASK:
+        options["mask"] = _ops.build_mask(mask, mask_tensors)
+    if bias is not None:
+        options["bias"] = bias
+    if seed is not None:
+        options["dropout"], options["seed"] = dropout, int(seed)
+    return options
+
+
 def _join_heads(parts, batch_first):
     """The inverse: [rows, parts * width]."""
     stacked = torch.stack(parts)
@@ -111,9 +129,9 @@ class _SelfAttention(torch.autograd.Function):
         qkv = F.linear(rows, in_weight, in_bias)
         q, k, v = _split_heads(qkv, x.shape, heads, batch_first)
         attended = torch.empty_like(rows)
-        (out,) = _split_heads(attended, x.shape, heads, batch_first)
-        _, lse = _forward(q, k, v, out=out, return_lse=True, **_ops.keywords(
-            mask, mask_tensors, bias, *[None] * 6, "dot", 0.0, dropout, seed))
+        out = _heads_of(attended, x.shape, heads, batch_first)
+        _, lse = _forward(q, k, v, out=out, return_lse=True,
+                          **_options(mask, mask_tensors, bias, dropout, seed))
         ctx.save_for_backward(rows, qkv, attended, lse, in_weight, out_weight, bias, seed,
                               *mask_tensors)
         ctx.constants = x.shape, heads, batch_first, mask, dropout
@@ -131,8 +149,8 @@ class _SelfAttention(torch.autograd.Function):
         d_out_bias = d_result.sum(0) if of_out_bias else None
         if of_x or of_in_weight or of_in_bias:
             q, k, v = _split_heads(qkv, shape, heads, batch_first)
-            (out,) = _split_heads(attended, shape, heads, batch_first)
-            (d_out,) = _split_heads(d_result @ out_weight, shape, heads, batch_first)
+            out = _heads_of(attended, shape, heads, batch_first)
+            d_out = _heads_of(d_result @ out_weight, shape, heads, batch_first)
             gradients = _ops.backward(
                 d_out, None, out, lse, "q k v", q, k, v, mask, mask_tensors, bias, *[None] * 6,
                 "dot", 0.0, dropout, seed, "float32")
@@ -159,8 +177,8 @@ def _attend_to_itself(x, parameters, heads, pairs: _Pairs, dropout, seed, need_w
         rows = x.reshape(-1, x.shape[2])
         q, k, v = _split_heads(F.linear(rows, in_weight, in_bias), x.shape, heads, batch_first)
         attended = torch.empty_like(rows)
-        (out,) = _split_heads(attended, x.shape, heads, batch_first)
-        keywords = _ops.keywords(*options, *[None] * 6, "dot", 0.0, dropout, seed)
+        out = _heads_of(attended, x.shape, heads, batch_first)
+        keywords = _options(*options, dropout, seed)
         if need_weights:
             _, weights = _forward_with_weights(
                 q, k, v, out=out, heads="mean" if average else "each", **keywords)

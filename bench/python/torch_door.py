@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """regard through Python, beside PyTorch: ./run bench torch [--quick] [--threads N] [--json FILE]
 
-Tables of the forward pass and of training steps through regard.torch, what a call costs on top of its
-work, and a loop that alternates torch.mm and our call. Results are checked first; everybody is timed
+Tables of the forward pass, of training steps and of the layer through regard.torch, what a call costs on
+top of its work, and a loop that alternates torch.mm and our call. Results are checked first; everybody is timed
 in turns, in short slices, and what is told is the median over the rounds of the ratio of neighbours.
 """
 
@@ -130,6 +130,38 @@ def train_rows(seconds, rows):
         yield name, *interleave([ours, theirs], seconds)
 
 
+# name, training, dropout
+LAYER = [("inference", False, 0.0), ("step", True, 0.0), ("step with dropout 0.1", True, 0.1)]
+LAYER_SHAPES = [(2, 4, 512, 8), (8, 128, 512, 8)]  # batch, length, width, heads
+
+
+def layer_rows(seconds, shapes):
+    """MultiheadAttention on one input, beside torch.nn's, which has a fast path for inference."""
+    for batch, length, width, heads in shapes:
+        torch.manual_seed(1)
+        x, d_out = torch.randn(batch, length, width), torch.randn(batch, length, width)
+        for words, training, dropout in LAYER:
+            layers = [kind(width, heads, batch_first=True, dropout=dropout).train(training)
+                      for kind in (regard.torch.MultiheadAttention, torch.nn.MultiheadAttention)]
+            layers[0].load_state_dict(layers[1].state_dict())
+            name = f"layer B{batch} N{length} E{width}, {words}"
+
+            def infer(layer):
+                with torch.inference_mode():
+                    return layer(x, x, x, need_weights=False)[0]
+
+            def step(layer):
+                leaf = x.detach().requires_grad_()
+                out = layer(leaf, leaf, leaf, need_weights=False)[0]
+                return torch.autograd.grad(out, [leaf, *layer.parameters()], d_out)
+
+            call = step if training else infer
+            if dropout == 0.0:
+                for mine, other in zip(*map(call, layers)):
+                    check(mine, other, name, 1e-4)
+            yield name, *interleave([lambda: call(layers[0]), lambda: call(layers[1])], seconds)
+
+
 def show(rows, results):
     print(f"{'':38}{'regard':>11}{'torch':>11}   ratio (quarters)")
     for name, ours, theirs in rows:
@@ -199,6 +231,8 @@ def main():
     show(forward_rows(seconds, FORWARD[:3] if arguments.quick else FORWARD), results)
     print("\nForward and backward")
     show(train_rows(seconds, TRAIN[:2] if arguments.quick else TRAIN), results)
+    print("\nLayer")
+    show(layer_rows(seconds, LAYER_SHAPES[:1] if arguments.quick else LAYER_SHAPES), results)
     if arguments.json:
         arguments.json.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
 

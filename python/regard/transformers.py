@@ -26,7 +26,7 @@ except ImportError:  # the first of version 5 hand output_attentions to every la
 
 from ._core import attention_weights as _weights
 from .torch import _ops
-from .torch._functional import _is_plain, _is_watched, attend, draw_seed
+from .torch._functional import attend, draw_seed, is_direct, is_watched, needs_grad
 
 __all__ = ["VisiblePairs", "attention_forward", "attention_mask"]
 
@@ -129,7 +129,7 @@ def _weights_are_wanted(asked: Optional[bool]) -> bool:
 
 def _attention_weights(query, key, visible: _Visible, bias, sinks, scale, softcap) -> Tensor:
     """The weights before dropout, in the dtype of the query."""
-    if _is_plain(query, key, bias, sinks, *visible.tensors):
+    if is_direct(query, key, bias, sinks, *visible.tensors) and not needs_grad(query, key, bias, sinks):
         weights = _weights(
             query, key, mask=_ops.build_mask(visible.text, visible.tensors), bias=bias,
             sinks=sinks, scale=scale, softcap=softcap, threads=torch.get_num_threads())
@@ -270,7 +270,7 @@ def attention_mask(
             device=device, **dict(others, **skips))
 
     parts = None
-    if not (_is_watched() or isinstance(q_offset, Tensor)) and torch.device(device).type == "cpu":
+    if not (is_watched() or isinstance(q_offset, Tensor)) and torch.device(device).type == "cpu":
         parts = _name_parts(mask_function, q_offset - kv_offset)
     if parts is None:
         return make_dense()

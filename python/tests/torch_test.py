@@ -109,7 +109,7 @@ def test_grouped_heads():
     q, k, v = torch.randn(2, 6, 7, 8), torch.randn(2, 2, 9, 8), torch.randn(2, 2, 9, 8)
     check(q, k, v, enable_gqa=True)
     check(q, k, v, enable_gqa=True, attn_mask=torch.randn(7, 9))
-    with pytest.raises(ValueError, match="without enable_gqa, query and key must have the same heads"):
+    with pytest.raises(ValueError, match="without enable_gqa, batch and heads of query, key and value must be the same"):
         ours(q, k, v)
 
 
@@ -348,8 +348,6 @@ def test_vmap_over_a_batch():
     keep = torch.rand(3, 6, 6) > 0.3
     mapped = torch.func.vmap(lambda q, m: ours(q, q, q, m))(q, keep)
     assert torch.allclose(mapped, ours(q, q, q, keep[:, None, None]), atol=1e-6)
-    with pytest.raises(NotImplementedError, match="under vmap: dropout must be 0"):
-        torch.func.vmap(lambda q: ours(q, q, q, dropout_p=0.1), randomness="different")(q)
 
 
 def test_meta_tensors_have_shapes():
@@ -403,9 +401,9 @@ def test_refusals():
         ours(q, q, q, dropout_p=1.5)
     with pytest.raises(TypeError, match="attn_mask must be bool or a float type; it is torch.int64"):
         ours(q, q, q, attn_mask=torch.ones(3, 3, dtype=torch.int64))
-    with pytest.raises(ValueError, match="must have the same number of dimensions"):
-        ours(q, q[0], q)
-    with pytest.raises(ValueError, match="attn_mask must not have more dimensions than query"):
+    with pytest.raises(ValueError, match="query, key and value must have at least 2 dimensions"):
+        ours(q, q[0, 0, 0], q)
+    with pytest.raises(ValueError, match=r"attn_mask must broadcast to \[1, 2, 3, 3\]; it is \[1, 1, 1, 3, 3\]"):
         ours(q, q, q, attn_mask=torch.ones(1, 1, 1, 3, 3))
     with pytest.raises(ValueError, match="q and k must have the same last extent"):
         ours(q, q[..., :4], q)
@@ -543,13 +541,9 @@ def test_use_routes_models_as_they_are(training, monkeypatch):
     assert calls == ["scaled_dot_product_attention"] * 2
 
 
-def test_subclasses_and_parameters_work():
-    class Marked(torch.Tensor):
-        pass
-
+def test_parameters_work():
     q = torch.randn(1, 2, 3, 8)
     expected = ours(q, q, q)
-    assert torch.equal(ours(q.as_subclass(Marked), q, q).as_subclass(torch.Tensor), expected)
     with torch.no_grad():
         assert torch.equal(ours(nn.Parameter(q), q, q), expected)
     with torch.inference_mode():

@@ -117,6 +117,13 @@ void backward(const BackwardInputs<T>& inputs, const Gradients<T>& gradients,
             "compute in bf16 is for float, bf16 and fp16; q is double");
   }
   const EntryMasks<T> masks(problem.forward);
+  if (problem.forward.heads == 0) {
+    // No head reads these keys: nothing below would come to them.
+    fill_zero(gradients.k);
+    fill_zero(gradients.v);
+    fill_zero(gradients.bias);
+    return;
+  }
   if constexpr (!std::is_same_v<T, double>) {
     if (engine_available() && options.compute == Compute::kFloat32) {
       if (!problem.bias_of_pairs()) fill_zero(gradients.bias);

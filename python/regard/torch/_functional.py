@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Attention on torch tensors: the functions that people call."""
 
+import math
 from typing import List, Optional, Tuple, Union
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
-from torch.compiler import is_compiling
+from torch._subclasses.fake_tensor import FakeTensor
+from torch._subclasses.functional_tensor import FunctionalTensor
+from torch.nn.attention.bias import CausalBias, CausalVariant
 
 from .._core import Mask
 from .._core import attention as _forward
@@ -13,43 +17,59 @@ from .._core import attention_with_weights as _forward_with_weights
 from . import _ops
 
 _CAUSAL_TOP_LEFT = '[["causal", "top_left"]]'
+_CAUSAL_BOTTOM_RIGHT = '[["causal", "bottom_right"]]'
 _KEEP = '[["keep", {"tensor": 0}]]'
 _TENSOR_TYPES = (Tensor, torch.nn.Parameter)
+# Behind which PyTorch traces: their operators are ours too.
+_TRACED_TYPES = (FakeTensor, FunctionalTensor)
+OUR_TYPES = (*_TENSOR_TYPES, *_TRACED_TYPES, CausalBias)
 _causal = _ops.build_mask(_CAUSAL_TOP_LEFT, ())
-_modes = torch._C._len_torch_dispatch_stack
-_transform = torch._C._functorch.peek_interpreter_stack
-_tracing = torch._C._get_tracing_state
-_autocasts = torch._C._is_any_autocast_enabled
+is_watched = _ops.is_watched
 
 
-def _is_watched() -> bool:
-    """Whether a transform, a mode or a tracer wants to see every operator."""
-    return (is_compiling() or _modes() > 0 or _transform() is not None
-            or _tracing() is not None or _autocasts())
-
-
-def _is_plain(*tensors: Optional[Tensor]) -> bool:
+def is_direct(*tensors: Optional[Tensor]) -> bool:
     """Whether our code may be called directly, past PyTorch's dispatcher.
 
     That saves several times the work of a small call. It is allowed where
-    nobody else wants to know: no gradient, no tracing, no transform, no subclass.
+    nobody else wants to know: no tracing, no transform, no subclass.
     """
-    if _is_watched():
+    if is_watched():
         return False
-    grad = torch.is_grad_enabled()
     for t in tensors:
-        if t is None:
-            continue
-        if type(t) not in _TENSOR_TYPES or not t.is_cpu or (grad and t.requires_grad):
+        if t is not None and (type(t) not in _TENSOR_TYPES or not t.is_cpu):
             return False
     return True
 
 
+def needs_grad(*tensors: Optional[Tensor]) -> bool:
+    """Whether PyTorch will want to differentiate."""
+    if torch.is_grad_enabled():
+        for t in tensors:
+            if t is not None and t.requires_grad:
+                return True
+    return False
+
+
 def check_tensors(where: str, **given):
-    """Arrays of others have other methods: they would fail somewhere, with other words."""
+    """Refuses by name what is no tensor, and subclasses: their memory may mean something else.
+
+    Arrays of others have other methods: they would fail somewhere, with other words.
+    """
     for name, value in given.items():
-        if not isinstance(value, Tensor):
-            raise TypeError(f"{where}: {name} must be a torch.Tensor; got {type(value).__name__}")
+        if type(value) not in _TENSOR_TYPES and not isinstance(value, _TRACED_TYPES):
+            if not isinstance(value, Tensor):
+                raise TypeError(f"{where}: {name} must be a torch.Tensor; got {type(value).__name__}")
+            raise TypeError(f"{where}: {name} must be a torch.Tensor and not of a subclass, whose "
+                            f"memory may mean something else; got {type(value).__name__}")
+        if value.is_nested:
+            raise TypeError(f"{where}: {name} must not be a nested tensor")
+
+
+def check_optional(where: str, **given):
+    """check_tensors of those that were given."""
+    for name, value in given.items():
+        if value is not None:
+            check_tensors(where, **{name: value})
 
 
 def draw_seed() -> Tensor:
@@ -61,12 +81,17 @@ def attend(q, k, v, mask: str, mask_tensors: List[Tensor], bias=None, head_scale
             alibi=None, sinks=None, q_offsets=None, kv_offsets=None, scale=None, score="dot",
             softcap=0.0, dropout=0.0, seed=None, compute="float32", return_lse=False):
     """4-D attention, directly where that is allowed, else as an operator."""
-    if _is_plain(q, k, v, bias, head_scales, alibi, sinks, *mask_tensors):
-        return _forward(
-            q, k, v, out=_ops.empty_out(q, v), return_lse=return_lse, compute=compute,
-            **_ops.keywords(mask, mask_tensors, bias, head_scales, alibi, sinks, q_offsets,
-                            kv_offsets, scale, score, softcap, dropout, seed))
-    out, lse = _ops.attention(
+    inputs = (q, k, v, bias, head_scales, alibi, sinks)
+    if is_direct(*inputs, *mask_tensors):
+        if not needs_grad(*inputs):
+            return _forward(
+                q, k, v, out=_ops.empty_out(q, v), return_lse=return_lse, compute=compute,
+                **_ops.keywords(mask, mask_tensors, bias, head_scales, alibi, sinks, q_offsets,
+                                kv_offsets, scale, score, softcap, dropout, seed))
+        operator = _ops.Attention.apply
+    else:
+        operator = _ops.attention
+    out, lse = operator(
         q, k, v, mask, mask_tensors, bias, head_scales, alibi, sinks, q_offsets, kv_offsets,
         scale, score, softcap, dropout, seed, compute)
     return (out, lse) if return_lse else out
@@ -75,7 +100,7 @@ def attend(q, k, v, mask: str, mask_tensors: List[Tensor], bias=None, head_scale
 def attend_with_weights(q, k, v, mask: str, mask_tensors: List[Tensor], bias, mean: bool,
                         dropout=0.0, seed=None):
     """`attend` and the weights, [batch, heads or 1, q_len, kv_len]; one pass without gradients."""
-    if _is_plain(q, k, v, bias, *mask_tensors):
+    if is_direct(q, k, v, bias, *mask_tensors) and not needs_grad(q, k, v, bias):
         out, weights = _forward_with_weights(
             q, k, v, out=_ops.empty_out(q, v), heads="mean" if mean else "each",
             **_ops.keywords(mask, mask_tensors, bias, None, None, None, None, None, None, "dot",
@@ -107,6 +132,7 @@ def attention(
     torch.Size([1, 2, 4, 8])
     """
     check_tensors("attention", q=q, k=k, v=v)
+    check_optional("attention", bias=bias, sinks=sinks, alibi=alibi, head_scales=head_scales)
     text, tensors = _ops.describe_mask(mask)
     real = _ops.real_dtype(q.dtype)
 
@@ -161,6 +187,9 @@ def varlen_attention(
     return out.squeeze(0).transpose(0, 1)
 
 
+_SDPA = "scaled_dot_product_attention"
+
+
 def _refuse(text: str):
     raise ValueError(f"scaled_dot_product_attention: {text}")
 
@@ -172,50 +201,96 @@ def _autocast(tensor):
     return tensor.to(torch.get_autocast_dtype("cpu"))
 
 
-def _broadcast_heads(query, key, value, enable_gqa):
-    """Makes q, k and v fit as PyTorch's products would: batch and heads of 1 are repeated."""
-    lead = torch.broadcast_shapes(query.shape[:-3], key.shape[:-3], value.shape[:-3])
-    heads, kv_heads = query.shape[-3], max(key.shape[-3], value.shape[-3])
-    if not enable_gqa and heads != kv_heads:
-        if heads == 1:
-            heads = kv_heads
-        elif kv_heads != 1:
-            _refuse("without enable_gqa, query and key must have the same heads; "
-                    f"query is {list(query.shape)}, key is {list(key.shape)}")
-    query = query.expand(*lead, heads, *query.shape[-2:])
-    key = key.expand(*lead, kv_heads, *key.shape[-2:])
-    value = value.expand(*lead, kv_heads, *value.shape[-2:])
-    return query, key, value
+def _broadcast(a, b):
+    """The shape of both, as PyTorch broadcasts; None where they do not fit."""
+    if len(a) < len(b):
+        a, b = b, a
+    shape = list(a)
+    for i in range(-len(b), 0):
+        if a[i] != b[i] and a[i] != 1 and b[i] != 1:
+            return None
+        shape[i] = b[i] if a[i] == 1 else a[i]
+    return tuple(shape)
 
 
-def _four_dims(query, key, value, attn_mask):
-    """[batch, heads, len, dim] of each, from 2-D to N-D; the mask to go with them."""
-    dims = query.dim()
-    if dims < 2 or key.dim() != dims or value.dim() != dims:
-        _refuse("query, key and value must have the same number of dimensions, at least 2; "
-                f"query is {list(query.shape)}, key is {list(key.shape)}, "
-                f"value is {list(value.shape)}")
-    if attn_mask is not None and attn_mask.dim() > max(dims, 2):
-        _refuse("attn_mask must not have more dimensions than query; "
-                f"it is {list(attn_mask.shape)}, query is {list(query.shape)}")
-    if dims == 2:
-        return query[None, None], key[None, None], value[None, None], attn_mask
-    if dims == 3:
-        if attn_mask is not None and attn_mask.dim() == 3:
-            attn_mask = attn_mask.unsqueeze(1)
-        return query.unsqueeze(1), key.unsqueeze(1), value.unsqueeze(1), attn_mask
-    return query, key, value, attn_mask
+def _share_heads(query, key, value):
+    """For enable_gqa: key and value get the same heads, which divide those of query."""
+    if min(query.dim(), key.dim(), value.dim()) < 3:
+        _refuse("with enable_gqa, query, key and value must have heads: at least 3 dimensions; "
+                + _shapes(query, key, value))
+    heads, of_key, of_value = query.shape[-3], key.shape[-3], value.shape[-3]
+    if of_key == of_value == heads:
+        return key, value
+    if not of_key or not of_value or heads % of_key or heads % of_value:
+        _refuse("with enable_gqa, the heads of key and of value must divide those of query; "
+                + _shapes(query, key, value))
+    both = math.lcm(of_key, of_value) if of_key != of_value else of_key
+    if of_key != both:
+        key = key.repeat_interleave(both // of_key, -3)
+    if of_value != both:
+        value = value.repeat_interleave(both // of_value, -3)
+    return key, value
 
 
-def _flatten_batch(query, key, value, attn_mask):
-    """One batch dimension of several."""
-    lead = query.shape[:-3]
-    if attn_mask is not None and attn_mask.dim() > 3:
-        if all(extent == 1 for extent in attn_mask.shape[:-3]):
-            attn_mask = attn_mask.reshape(1, *attn_mask.shape[-3:])
-        else:
-            attn_mask = attn_mask.expand(*lead, *attn_mask.shape[-3:]).flatten(0, -4)
-    return query.flatten(0, -4), key.flatten(0, -4), value.flatten(0, -4), attn_mask
+def _shapes(query, key, value):
+    return f"query is {list(query.shape)}, key is {list(key.shape)}, value is {list(value.shape)}"
+
+
+def _fit(query, key, value, attn_mask, enable_gqa):
+    """[batch, heads, len, dim] of each as PyTorch's products broadcast them, and a mask to go with
+    them; the shape of all that precedes len in the result."""
+    if min(query.dim(), key.dim(), value.dim()) < 2:
+        _refuse("query, key and value must have at least 2 dimensions; " + _shapes(query, key, value))
+    leads = query.shape[:-2], key.shape[:-2], value.shape[:-2]
+    kv_heads = None
+    if enable_gqa:
+        key, value = _share_heads(query, key, value)
+        kv_heads = key.shape[-3]
+        heads = leads[0][-1]
+        leads = leads[0], (*key.shape[:-3], heads), (*value.shape[:-3], heads)
+    pairs = _broadcast(leads[0], leads[1])
+    lead = None if pairs is None else _broadcast(pairs, leads[2])
+    if lead is None and enable_gqa:
+        _refuse("the batch of query, key and value must be the same, or 1; "
+                + _shapes(query, key, value))
+    if lead is None:
+        _refuse("without enable_gqa, batch and heads of query, key and value must be the same, or 1; "
+                + _shapes(query, key, value))
+    if attn_mask is not None:
+        pairs = (*pairs, query.shape[-2], key.shape[-2])
+        if attn_mask.dim() > len(pairs) or _broadcast(pairs, attn_mask.shape) != pairs:
+            _refuse(f"attn_mask must broadcast to {list(pairs)}; it is {list(attn_mask.shape)}")
+    all_heads = lead[-1] if lead else 1
+    if kv_heads is None:
+        # One head of keys and values for all of query's is grouped heads.
+        one = all(len(each) == 0 or each[-1] == 1 for each in leads[1:])
+        kv_heads = 1 if one and all_heads else all_heads
+
+    def four(tensor, heads):
+        shape = (*lead[:-1], heads, *tensor.shape[-2:])
+        if tensor.shape != shape:
+            tensor = tensor.expand(shape)
+        if len(shape) == 4:
+            return tensor
+        return tensor.flatten(0, -4) if len(shape) > 4 else tensor.unsqueeze(0)
+
+    if attn_mask is not None:
+        while attn_mask.dim() < max(len(lead) + 2, 4):
+            attn_mask = attn_mask.unsqueeze(0)
+        if len(lead) > 2:
+            if any(extent != 1 for extent in attn_mask.shape[:-3]):
+                attn_mask = attn_mask.expand(*lead[:-1], *attn_mask.shape[-3:])
+            attn_mask = attn_mask.flatten(0, -4)
+    return four(query, all_heads), four(key, kv_heads), four(value, kv_heads), attn_mask, lead
+
+
+def _causal_mask(bias: CausalBias, q_len: int, kv_len: int) -> str:
+    """What torch.nn.attention.bias.causal_upper_left and causal_lower_right say: their memory is empty."""
+    if (bias.seq_len_q, bias.seq_len_kv) != (q_len, kv_len):
+        _refuse(f"attn_mask is a causal bias for {bias.seq_len_q} queries and {bias.seq_len_kv} keys; "
+                f"there are {q_len} and {kv_len}")
+    upper_left = bias.variant == CausalVariant.UPPER_LEFT
+    return _CAUSAL_TOP_LEFT if upper_left else _CAUSAL_BOTTOM_RIGHT
 
 
 def scaled_dot_product_attention(
@@ -225,8 +300,9 @@ def scaled_dot_product_attention(
 ) -> Tensor:
     """`torch.nn.functional.scaled_dot_product_attention`, by regard.
 
-    The same arguments: 2-D to N-D inputs; attn_mask is bool (True is visible) or
-    float (added to the scores, with a gradient), and broadcasts; is_causal lets the
+    The same arguments: 2-D to N-D inputs that broadcast; attn_mask is bool (True is
+    visible), float (added to the scores, with a gradient), or causal_upper_left or
+    causal_lower_right of torch.nn.attention.bias, and broadcasts; is_causal lets the
     first query see the first key; dropout_p draws from torch's generator. Every case
     runs in memory that grows with the length and not its square, forward and
     backward. One difference: a row that sees no key gives zeros, never NaN.
@@ -236,38 +312,39 @@ def scaled_dot_product_attention(
     >>> regard.torch.scaled_dot_product_attention(q, q, q, is_causal=True).shape
     torch.Size([2, 8, 16, 64])
     """
-    check_tensors("scaled_dot_product_attention", query=query, key=key, value=value)
+    check_tensors(_SDPA, query=query, key=key, value=value)
     if attn_mask is None and dropout_p == 0.0 and query.dim() == 4:
         # The common small call: as few steps as there can be.
-        batch, heads, _, dim = query.shape
-        if (key.shape[:2] == (batch, heads) and value.shape[3] == dim and query.stride(3) == 1
-                and _is_plain(query, key, value)):
+        shape, kv_shape = query.shape, key.shape
+        if (len(kv_shape) == 4 and value.shape == kv_shape and shape[:2] == kv_shape[:2] and shape[3] == kv_shape[3] != 0
+                and query.stride(3) == 1 and is_direct(query, key, value)
+                and not needs_grad(query, key, value)):
             return _forward(query, key, value, out=torch.empty_like(query), scale=scale,
                             mask=_causal if is_causal else None,
                             threads=torch.get_num_threads())
-    mask, mask_tensors, bias = _CAUSAL_TOP_LEFT if is_causal else _ops.NO_MASK, [], None
     if is_causal and attn_mask is not None:
         _refuse("attn_mask and is_causal may not be given together")
     if not 0.0 <= dropout_p <= 1.0:
         _refuse(f"dropout_p must be in [0, 1]; it is {dropout_p}")
+    mask, mask_tensors, bias = _CAUSAL_TOP_LEFT if is_causal else _ops.NO_MASK, [], None
+    if isinstance(attn_mask, CausalBias):
+        mask, attn_mask = _causal_mask(attn_mask, query.shape[-2], key.shape[-2]), None
+    if attn_mask is not None:
+        check_tensors(_SDPA, attn_mask=attn_mask)
     if torch.is_autocast_enabled("cpu"):
         query, key, value = _autocast(query), _autocast(key), _autocast(value)
-    shape = query.shape
-    query, key, value, attn_mask = _four_dims(query, key, value, attn_mask)
-    query, key, value = _broadcast_heads(query, key, value, enable_gqa)
-    lead = query.shape[:-2]
-    if query.dim() > 4:
-        query, key, value, attn_mask = _flatten_batch(query, key, value, attn_mask)
+    query, key, value, attn_mask, lead = _fit(query, key, value, attn_mask, enable_gqa)
     if attn_mask is not None:
         if attn_mask.dtype is torch.bool:
             mask, mask_tensors = _KEEP, [attn_mask]
         elif attn_mask.is_floating_point():
             bias = attn_mask.to(_ops.real_dtype(query.dtype))
-            while bias.dim() < 4:
-                bias = bias.unsqueeze(0)
         else:
             raise TypeError("scaled_dot_product_attention: attn_mask must be bool or a float type; "
                             f"it is {attn_mask.dtype}")
+    if query.shape[-1] == 0 and key.shape[-1] == 0:
+        # Products of nothing are 0: all visible keys weigh the same.
+        query, key, scale = F.pad(query, (0, 1)), F.pad(key, (0, 1)), 1.0
     drops_all = dropout_p == 1.0
     dropout = 0.0 if drops_all else dropout_p
     seed = draw_seed() if dropout > 0.0 else None
@@ -275,8 +352,4 @@ def scaled_dot_product_attention(
                   seed=seed)
     if drops_all:
         out = out * 0.0
-    if len(shape) == 4:
-        return out
-    if len(shape) < 4:
-        return out.squeeze(1) if len(shape) == 3 else out[0, 0]
-    return out.reshape(*lead, *out.shape[-2:])
+    return out if len(lead) == 2 else out.reshape(*lead, *out.shape[-2:])

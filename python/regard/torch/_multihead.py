@@ -7,11 +7,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from .._core import attention as _forward
+from .._core import attention_with_weights as _forward_with_weights
 from . import _functional, _ops
 
 
+_WHERE = "MultiheadAttention"
+
+
 def _refuse(text: str):
-    raise ValueError(f"MultiheadAttention: {text}")
+    raise ValueError(f"{_WHERE}: {text}")
 
 
 class _Pairs:
@@ -42,6 +47,7 @@ class _Pairs:
 
 def _read_masks(attn_mask, key_padding_mask, is_causal, sizes, appended, dtype) -> _Pairs:
     batch, heads, q_len, kv_len = sizes
+    _functional.check_optional(_WHERE, attn_mask=attn_mask, key_padding_mask=key_padding_mask)
     pairs = _Pairs()
     if is_causal and attn_mask is None:
         _refuse("is_causal is a hint about attn_mask, which must be given with it")
@@ -76,6 +82,113 @@ def _project(query, key, value, weights, bias):
     return tuple(F.linear(x, w, b) for x, w, b in zip((query, key, value), parts, biases))
 
 
+# Of one input, past PyTorch's dispatcher and tape: of a small layer, the many
+# operators between its two products are most of the time.
+
+
+def _split_heads(packed, shape, heads, batch_first):
+    """[rows, parts * width] as views [batch, heads, len, head_dim], one for each part."""
+    parts, order = packed.shape[1] // shape[2], (2, 0, 3, 1, 4) if batch_first else (2, 1, 3, 0, 4)
+    split = packed.view(shape[0], shape[1], parts, heads, shape[2] // heads)
+    return split.permute(order).unbind(0)
+
+
+def _heads_of(packed, shape, heads, batch_first):
+    """The same of a single part."""
+    split = packed.view(shape[0], shape[1], heads, shape[2] // heads)
+    return split.permute(0, 2, 1, 3) if batch_first else split.permute(1, 2, 0, 3)
+
+
+def _options(mask, mask_tensors, bias, dropout, seed):
+    """The keywords that say more than nothing: each costs a small call some time."""
+    options = {"threads": torch.get_num_threads()}
+    if mask != _ops.NO_MASK:
+        options["mask"] = _ops.build_mask(mask, mask_tensors)
+    if bias is not None:
+        options["bias"] = bias
+    if seed is not None:
+        options["dropout"], options["seed"] = dropout, int(seed)
+    return options
+
+
+def _join_heads(parts, batch_first):
+    """The inverse: [rows, parts * width]."""
+    stacked = torch.stack(parts)
+    rows = stacked.permute((1, 3, 0, 2, 4) if batch_first else (3, 1, 0, 2, 4))
+    a, b, parts, heads, dim = rows.shape
+    return rows.reshape(a * b, parts * heads * dim)
+
+
+class _SelfAttention(torch.autograd.Function):
+    """in_proj, attention and out_proj of one input x, [batch, len, width] or [len, batch, width]."""
+
+    @staticmethod
+    def forward(ctx, x, in_weight, in_bias, out_weight, out_bias, heads, batch_first, mask,
+                mask_tensors, bias, dropout, seed):
+        rows = x.reshape(-1, x.shape[2])
+        qkv = F.linear(rows, in_weight, in_bias)
+        q, k, v = _split_heads(qkv, x.shape, heads, batch_first)
+        attended = torch.empty_like(rows)
+        out = _heads_of(attended, x.shape, heads, batch_first)
+        _, lse = _forward(q, k, v, out=out, return_lse=True,
+                          **_options(mask, mask_tensors, bias, dropout, seed))
+        ctx.save_for_backward(rows, qkv, attended, lse, in_weight, out_weight, bias, seed,
+                              *mask_tensors)
+        ctx.constants = x.shape, heads, batch_first, mask, dropout
+        return F.linear(attended, out_weight, out_bias).view(x.shape)
+
+    @staticmethod
+    def backward(ctx, d_result):
+        rows, qkv, attended, lse, in_weight, out_weight, bias, seed, *mask_tensors = ctx.saved_tensors
+        shape, heads, batch_first, mask, dropout = ctx.constants
+        of_x, of_in_weight, of_in_bias, of_out_weight, of_out_bias, *_ = ctx.needs_input_grad
+        d_x = d_in_weight = d_in_bias = None
+        d_result = d_result.reshape(rows.shape)
+        # out = attended out_weight^T + out_bias
+        d_out_weight = d_result.t() @ attended if of_out_weight else None
+        d_out_bias = d_result.sum(0) if of_out_bias else None
+        if of_x or of_in_weight or of_in_bias:
+            q, k, v = _split_heads(qkv, shape, heads, batch_first)
+            out = _heads_of(attended, shape, heads, batch_first)
+            d_out = _heads_of(d_result @ out_weight, shape, heads, batch_first)
+            gradients = _ops.backward(
+                d_out, None, out, lse, "q k v", q, k, v, mask, mask_tensors, bias, *[None] * 6,
+                "dot", 0.0, dropout, seed, "float32")
+            # qkv = rows in_weight^T + in_bias
+            d_qkv = _join_heads(gradients, batch_first)
+            d_x = (d_qkv @ in_weight).view(shape) if of_x else None
+            d_in_weight = d_qkv.t() @ rows if of_in_weight else None
+            d_in_bias = d_qkv.sum(0) if of_in_bias else None
+        return d_x, d_in_weight, d_in_bias, d_out_weight, d_out_bias, *[None] * 7
+
+
+def _attend_to_itself(x, parameters, heads, pairs: _Pairs, dropout, seed, need_weights, average):
+    """The layer on one input [len, batch, width], where it may be called directly."""
+    # A transposed [batch, len, width] is computed as it stands in memory.
+    batch_first = x.stride(0) < x.stride(1)
+    if batch_first:
+        x = x.transpose(0, 1)
+    weights = None
+    options = (pairs.text(), pairs.tensors, pairs.bias)
+    if _functional.needs_grad(x, *parameters):
+        out = _SelfAttention.apply(x, *parameters, heads, batch_first, *options, dropout, seed)
+    else:
+        in_weight, in_bias, out_weight, out_bias = parameters
+        rows = x.reshape(-1, x.shape[2])
+        q, k, v = _split_heads(F.linear(rows, in_weight, in_bias), x.shape, heads, batch_first)
+        attended = torch.empty_like(rows)
+        out = _heads_of(attended, x.shape, heads, batch_first)
+        keywords = _options(*options, dropout, seed)
+        if need_weights:
+            _, weights = _forward_with_weights(
+                q, k, v, out=out, heads="mean" if average else "each", **keywords)
+            weights = weights.to(q.dtype)
+        else:
+            _forward(q, k, v, out=out, **keywords)
+        out = F.linear(attended, out_weight, out_bias).view(x.shape)
+    return (out.transpose(0, 1) if batch_first else out), weights
+
+
 def multi_head_attention_forward(
     query: Tensor, key: Tensor, value: Tensor, embed_dim_to_check: int, num_heads: int,
     in_proj_weight: Optional[Tensor], in_proj_bias: Optional[Tensor], bias_k: Optional[Tensor],
@@ -87,19 +200,24 @@ def multi_head_attention_forward(
     v_proj_weight: Optional[Tensor] = None, static_k: Optional[Tensor] = None,
     static_v: Optional[Tensor] = None, average_attn_weights: bool = True, is_causal: bool = False,
 ) -> Tuple[Tensor, Optional[Tensor]]:
-    """`torch.nn.functional.multi_head_attention_forward`, by regard."""
-    _functional.check_tensors("MultiheadAttention", query=query, key=key, value=value)
+    """`torch.nn.functional.multi_head_attention_forward`, by regard.
+
+    static_k and static_v are PyTorch's to compute.
+    """
+    _functional.check_tensors(_WHERE, query=query, key=key, value=value)
     if static_k is not None or static_v is not None:
-        _refuse("static_k and static_v are not supported")
+        return F.multi_head_attention_forward(
+            query, key, value, embed_dim_to_check, num_heads, in_proj_weight, in_proj_bias, bias_k,
+            bias_v, add_zero_attn, dropout_p, out_proj_weight, out_proj_bias, training,
+            key_padding_mask, need_weights, attn_mask, use_separate_proj_weight, q_proj_weight,
+            k_proj_weight, v_proj_weight, static_k, static_v, average_attn_weights, is_causal)
     if query.dim() not in (2, 3) or key.dim() != query.dim() or value.dim() != query.dim():
         _refuse("query, key and value must all be [len, batch, dim] or [len, dim]; they are "
                 f"{list(query.shape)}, {list(key.shape)} and {list(value.shape)}")
     batched = query.dim() == 3
+    one_input = query is key and key is value
     if not batched:
-        same = query is key and key is value
         query, key, value = query.unsqueeze(1), key.unsqueeze(1), value.unsqueeze(1)
-        if same:
-            key = value = query
         if key_padding_mask is not None:
             key_padding_mask = key_padding_mask.unsqueeze(0)
     q_len, batch, width = query.shape
@@ -107,42 +225,50 @@ def multi_head_attention_forward(
     if width != embed_dim_to_check or width % num_heads:
         _refuse(f"query must have {embed_dim_to_check} columns, which {num_heads} heads divide; "
                 f"it is {list(query.shape)}")
-    separate = (q_proj_weight, k_proj_weight, v_proj_weight)
-    weights = (None, separate) if use_separate_proj_weight else (in_proj_weight, None)
-    q, k, v = _project(query, key, value, weights, in_proj_bias)
-
-    appended = 0
-    if bias_k is not None:
-        k = torch.cat([k, bias_k.expand(1, batch, -1)])
-        v = torch.cat([v, bias_v.expand(1, batch, -1)])
-        appended += 1
-    if add_zero_attn:
-        k = torch.cat([k, k.new_zeros(1, *k.shape[1:])])
-        v = torch.cat([v, v.new_zeros(1, *v.shape[1:])])
-        appended += 1
-
-    def heads_first(x):  # a view: [batch, heads, len, head_dim]
-        return x.unflatten(-1, (num_heads, -1)).permute(1, 2, 0, 3)
-
-    q, k, v = heads_first(q), heads_first(k), heads_first(v)
+    appended = (bias_k is not None) + bool(add_zero_attn)
     pairs = _read_masks(attn_mask, key_padding_mask, is_causal, (batch, num_heads, q_len, kv_len),
-                        appended, q.dtype)
+                        appended, query.dtype)
     dropout = dropout_p if training else 0.0
     drops_all = dropout >= 1.0
     dropout = 0.0 if drops_all else dropout
     seed = _functional.draw_seed() if dropout > 0.0 else None
-    attention_weights = None
-    if need_weights:
-        out, attention_weights = _functional.attend_with_weights(
-            q, k, v, pairs.text(), pairs.tensors, pairs.bias, average_attn_weights, dropout, seed)
-        if average_attn_weights:
-            attention_weights = attention_weights.squeeze(1)
+
+    parameters = (in_proj_weight, in_proj_bias, out_proj_weight, out_proj_bias)
+    if (one_input and not use_separate_proj_weight and not appended and not drops_all
+            and width > 0 and _functional.is_direct(query, *parameters, pairs.bias, *pairs.tensors)
+            and not _functional.needs_grad(pairs.bias)
+            and not (need_weights and _functional.needs_grad(query, *parameters))):
+        out, attention_weights = _attend_to_itself(
+            query, parameters, num_heads, pairs, dropout, seed, need_weights, average_attn_weights)
     else:
-        out = _functional.attend(q, k, v, pairs.text(), pairs.tensors, pairs.bias,
-                                 dropout=dropout, seed=seed)
-    if drops_all:
-        out = out * 0.0
-    out = F.linear(out.permute(2, 0, 1, 3).flatten(-2), out_proj_weight, out_proj_bias)
+        separate = (q_proj_weight, k_proj_weight, v_proj_weight)
+        weights = (None, separate) if use_separate_proj_weight else (in_proj_weight, None)
+        if one_input:
+            key = value = query
+        q, k, v = _project(query, key, value, weights, in_proj_bias)
+        if bias_k is not None:
+            k = torch.cat([k, bias_k.expand(1, batch, -1)])
+            v = torch.cat([v, bias_v.expand(1, batch, -1)])
+        if add_zero_attn:
+            k = torch.cat([k, k.new_zeros(1, *k.shape[1:])])
+            v = torch.cat([v, v.new_zeros(1, *v.shape[1:])])
+
+        def heads_first(x):  # a view: [batch, heads, len, head_dim]
+            return x.unflatten(-1, (num_heads, -1)).permute(1, 2, 0, 3)
+
+        arguments = (heads_first(q), heads_first(k), heads_first(v), pairs.text(), pairs.tensors,
+                     pairs.bias)
+        attention_weights = None
+        if need_weights:
+            out, attention_weights = _functional.attend_with_weights(
+                *arguments, average_attn_weights, dropout, seed)
+        else:
+            out = _functional.attend(*arguments, dropout=dropout, seed=seed)
+        if drops_all:
+            out = out * 0.0
+        out = F.linear(out.permute(2, 0, 1, 3).flatten(-2), out_proj_weight, out_proj_bias)
+    if attention_weights is not None and average_attn_weights:
+        attention_weights = attention_weights.squeeze(1)
     if not batched:
         out = out.squeeze(1)
         attention_weights = None if attention_weights is None else attention_weights.squeeze(0)
@@ -170,7 +296,19 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
         attn_mask: Optional[Tensor] = None, average_attn_weights: bool = True,
         is_causal: bool = False,
     ) -> Tuple[Tensor, Optional[Tensor]]:
-        _functional.check_tensors("MultiheadAttention", query=query, key=key, value=value)
+        return self._attend(query, key, value, key_padding_mask, need_weights, attn_mask,
+                            average_attn_weights, is_causal)
+
+    @torch.jit.ignore  # torch.jit.script calls it as it is
+    def _attend(
+        self, query: Tensor, key: Tensor, value: Tensor, key_padding_mask: Optional[Tensor],
+        need_weights: bool, attn_mask: Optional[Tensor], average_attn_weights: bool,
+        is_causal: bool,
+    ) -> Tuple[Tensor, Optional[Tensor]]:
+        # Before anything of theirs is asked; nested ones are PyTorch's.
+        for name, tensor in (("query", query), ("key", key), ("value", value)):
+            if not isinstance(tensor, Tensor):
+                _functional.check_tensors(_WHERE, **{name: tensor})
         if query.device.type not in ("cpu", "meta") or query.is_nested:
             return super().forward(query, key, value, key_padding_mask, need_weights, attn_mask,
                                    average_attn_weights, is_causal)

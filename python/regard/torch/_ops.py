@@ -3,7 +3,8 @@
 
 Everything that PyTorch must know of our attention: its schema, how it is
 differentiated, what shapes it gives (for compile and export), and how it is
-mapped over a batch. The functions that people call are elsewhere.
+mapped over a batch. The functions that people call are elsewhere. Where nobody
+wants to see operators, the same functions are called past PyTorch's dispatcher.
 
 A mask crosses the border of an operator as a text, with its arrays as tensors
 beside it: `[["causal", "top_left"], ["keep", {"tensor": 0}]]`.
@@ -15,6 +16,7 @@ from typing import List, Optional, Tuple
 
 import torch
 from torch import Tensor
+from torch.compiler import is_compiling
 
 from .. import mask as masks
 from .._core import Mask
@@ -23,6 +25,17 @@ from .._core import attention_backward as _backward
 from .._core import attention_weights as _weights
 
 NO_MASK = ""
+
+_modes = torch._C._len_torch_dispatch_stack
+_transform = torch._C._functorch.peek_interpreter_stack
+_tracing = torch._C._get_tracing_state
+_autocasts = torch._C._is_any_autocast_enabled
+
+
+def is_watched() -> bool:
+    """Whether a transform, a mode or a tracer wants to see every operator."""
+    return (is_compiling() or _modes() > 0 or _transform() is not None
+            or _tracing() is not None or _autocasts())
 
 
 def describe_mask(mask: Optional[Mask]) -> Tuple[str, List[Tensor]]:
@@ -75,7 +88,7 @@ def real_dtype(dtype: torch.dtype) -> torch.dtype:
 
 def empty_out(q: Tensor, v: Tensor) -> Tensor:
     """The memory for an output, in the order of q's: [batch, len, heads, dim] stays so."""
-    if q.stride(-1) != 1:
+    if q.stride(-1) != 1 or q.shape[-1] == 0:
         return q.new_empty(*q.shape[:-1], v.shape[-1])
     if q.shape[-1] == v.shape[-1]:
         return torch.empty_like(q)
@@ -100,8 +113,7 @@ def keywords(mask, mask_tensors, bias, head_scales, alibi, sinks, q_offsets, kv_
     }
 
 
-@torch.library.custom_op("regard::attention", mutates_args=(), device_types="cpu")
-def attention(
+def _attend(
     q: Tensor, k: Tensor, v: Tensor, mask: str, mask_tensors: List[Tensor],
     bias: Optional[Tensor], head_scales: Optional[Tensor],
     alibi: Optional[Tensor], sinks: Optional[Tensor],
@@ -117,6 +129,10 @@ def attention(
     return out, lse
 
 
+attention = torch.library.custom_op(
+    "regard::attention", _attend, mutates_args=(), device_types="cpu")
+
+
 @attention.register_fake
 def _(q, k, v, mask, mask_tensors, bias, head_scales, alibi, sinks,
       q_offsets, kv_offsets, scale, score, softcap, dropout,
@@ -128,8 +144,7 @@ def _(q, k, v, mask, mask_tensors, bias, head_scales, alibi, sinks,
 _DIFFERENTIABLE = ("q", "k", "v", "bias", "head_scales", "alibi", "sinks")
 
 
-@torch.library.custom_op("regard::attention_backward", mutates_args=(), device_types="cpu")
-def attention_backward(
+def _attend_backward(
     d_out: Tensor, d_lse: Optional[Tensor], out: Tensor, lse: Tensor, wanted: str,
     q: Tensor, k: Tensor, v: Tensor, mask: str, mask_tensors: List[Tensor],
     bias: Optional[Tensor], head_scales: Optional[Tensor],
@@ -144,6 +159,10 @@ def attention_backward(
         **keywords(mask, mask_tensors, bias, head_scales, alibi, sinks, q_offsets, kv_offsets,
                     scale, score, softcap, dropout, seed))
     return [getattr(gradients, name) for name in names]
+
+
+attention_backward = torch.library.custom_op(
+    "regard::attention_backward", _attend_backward, mutates_args=(), device_types="cpu")
 
 
 @attention_backward.register_fake
@@ -165,6 +184,35 @@ def _setup_context(ctx, inputs, output):
     ctx.set_materialize_grads(False)
 
 
+def backward(d_out, d_lse, *arguments) -> List[Tensor]:
+    """attention_backward of what autograd hands over, directly where that is allowed."""
+    # With gradients on, of a gradient's graph: the operator refuses second derivatives.
+    if is_watched() or torch.is_grad_enabled():
+        return attention_backward(d_out, d_lse, *arguments)
+    if _is_batched(d_out) or (d_lse is not None and _is_batched(d_lse)):
+        return _backward_of_each(d_out, d_lse, *arguments)
+    return _attend_backward(d_out, d_lse, *arguments)
+
+
+_is_batched = torch._C._functorch.is_legacy_batchedtensor
+
+
+def _backward_of_each(d_out, d_lse, *arguments) -> List[Tensor]:
+    """The gradients of many d_out at once: for `is_grads_batched`, which has a vmap of its own."""
+    level = torch._C._vmapmode_increment_nesting() - 1
+    torch._C._vmapmode_decrement_nesting()
+
+    def entries(tensor, count=1):  # of what is not batched, `count` times the same
+        return None if tensor is None else torch._remove_batch_dim(tensor, level, count, 0)
+
+    d_outs, d_lses = entries(d_out), entries(d_lse)
+    count = len(d_outs) if d_lses is None else max(len(d_outs), len(d_lses))
+    d_outs, d_lses = entries(d_out, count), entries(d_lse, count)
+    gradients = [_attend_backward(d_outs[i], None if d_lses is None else d_lses[i], *arguments)
+                 for i in range(count)]
+    return [torch._add_batch_dim(torch.stack(each), 0, level) for each in zip(*gradients)]
+
+
 def _differentiate(ctx, d_out, d_lse):
     (q, k, v, bias, head_scales, alibi, sinks, q_offsets, kv_offsets, seed, out, lse,
      *mask_tensors) = ctx.saved_tensors
@@ -177,17 +225,35 @@ def _differentiate(ctx, d_out, d_lse):
     if wanted and not (d_out is None and d_lse is None):
         if d_out is None:
             d_out = torch.zeros_like(out)
-        values = attention_backward(
+        values = backward(
             d_out, d_lse, out, lse, " ".join(wanted), q, k, v, mask, mask_tensors, bias,
             head_scales, alibi, sinks, q_offsets, kv_offsets, scale, score, softcap, dropout, seed,
             compute)
         gradients = dict(zip(wanted, values))
     get = gradients.get
-    return (get("q"), get("k"), get("v"), None, [None] * len(mask_tensors), get("bias"),
+    return (get("q"), get("k"), get("v"), None, None, get("bias"),
             get("head_scales"), get("alibi"), get("sinks"), *[None] * 8)
 
 
-attention.register_autograd(_differentiate, setup_context=_setup_context)
+def _differentiate_operator(ctx, d_out, d_lse):
+    gradients = _differentiate(ctx, d_out, d_lse)
+    # A list of tensors has a list of gradients here.
+    return (*gradients[:4], [None] * (len(ctx.saved_tensors) - 12), *gradients[5:])
+
+
+attention.register_autograd(_differentiate_operator, setup_context=_setup_context)
+
+
+class Attention(torch.autograd.Function):
+    """regard::attention past the dispatcher, which costs several times a small call."""
+
+    @staticmethod
+    def forward(ctx, *inputs):
+        output = _attend(*inputs)
+        _setup_context(ctx, inputs, output)
+        return output
+
+    backward = staticmethod(_differentiate)
 
 
 # The weights: where they are asked for, the N x N matrix exists anyway.
@@ -239,11 +305,8 @@ def _differentiate_weights(ctx, d_weights):
 attention_weights.register_autograd(_differentiate_weights, setup_context=_setup_weights)
 
 
-# torch.func.vmap: the mapped dimension becomes part of the batch.
-
-
-def _refuse_vmap(text):
-    raise NotImplementedError(f"regard::attention under vmap: {text}")
+# torch.func.vmap: the mapped dimension becomes part of the batch where that means
+# the same, else entry follows entry. The bits are the same.
 
 
 def _fold(tensor, dim, count):
@@ -265,23 +328,36 @@ def _fold_pairs(tensor, dim, count, batch):
     return tensor.expand(count, batch, *tensor.shape[2:]).flatten(0, 1)
 
 
-def _check_vmap(mask, dropout, per_head, per_head_dims, offsets):
-    if dropout > 0.0:
-        _refuse_vmap("dropout must be 0")
-    if offsets is not None:
-        _refuse_vmap("packed sequences are not supported")
-    if any(dim is not None for dim in per_head_dims):
-        _refuse_vmap("sinks, alibi and head_scales must be the same for all")
-    for name, *values in _parse(mask) if mask else ():
-        if name in ("lengths", "documents"):
-            _refuse_vmap(f"masks of the kind {name} are not supported")
+def _folds(mask, dropout, per_head_dims, offsets):
+    """Whether nothing but q, k, v and pairs of them tells one entry of the batch from another."""
+    return (dropout == 0.0 and offsets is None and all(dim is None for dim in per_head_dims)
+            and not any(name in ("lengths", "documents") for name, *_ in (_parse(mask) if mask else ())))
+
+
+def _entry(value, dim, i):
+    if isinstance(value, (list, tuple)):
+        return [_entry(v, d, i) for v, d in zip(value, dim or [None] * len(value))]
+    return value if dim is None else value.select(dim, i)
+
+
+def _map(operator, info, in_dims, arguments):
+    """One entry after the other."""
+    results = [operator(*map(_entry, arguments, in_dims, [i] * len(arguments)))
+               for i in range(info.batch_size)]
+    if isinstance(results[0], Tensor):
+        return torch.stack(results), 0
+    stacked = [torch.stack(each) for each in zip(*results)]
+    kind = type(results[0])
+    return kind(stacked), kind([0] * len(stacked))
 
 
 @attention.register_vmap
-def _(info, in_dims, q, k, v, mask, mask_tensors, bias, head_scales, alibi, sinks, q_offsets,
-      kv_offsets, scale, score, softcap, dropout, seed, compute):
+def _(info, in_dims, *arguments):
+    (q, k, v, mask, mask_tensors, bias, head_scales, alibi, sinks, q_offsets, kv_offsets, scale,
+     score, softcap, dropout, seed, compute) = arguments
+    if not _folds(mask, dropout, in_dims[6:9], q_offsets):
+        return _map(attention, info, in_dims, arguments)
     count = info.batch_size
-    _check_vmap(mask, dropout, (head_scales, alibi, sinks), in_dims[6:9], q_offsets)
     batch = q.shape[0 if in_dims[0] is None else (1 if in_dims[0] == 0 else 0)]
     tensor_dims = in_dims[4] or [None] * len(mask_tensors)
     out, lse = attention(
@@ -290,3 +366,13 @@ def _(info, in_dims, q, k, v, mask, mask_tensors, bias, head_scales, alibi, sink
         _fold_pairs(bias, in_dims[5], count, batch), head_scales, alibi, sinks, None, None, scale,
         score, softcap, dropout, None, compute)
     return (out.unflatten(0, (count, batch)), lse.unflatten(0, (count, batch))), (0, 0)
+
+
+@attention_backward.register_vmap
+def _(info, in_dims, *arguments):
+    return _map(attention_backward, info, in_dims, arguments)
+
+
+@attention_weights.register_vmap
+def _(info, in_dims, *arguments):
+    return _map(attention_weights, info, in_dims, arguments)

@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 from torch.overrides import TorchFunctionMode
 
-from ._functional import scaled_dot_product_attention
+from ._functional import OUR_TYPES, scaled_dot_product_attention
 from ._multihead import multi_head_attention_forward
 
 _OURS = {
@@ -18,8 +18,8 @@ class use(TorchFunctionMode):
     """Inside, PyTorch's attention on the CPU is regard's.
 
     Routes F.scaled_dot_product_attention and nn.MultiheadAttention (and with it
-    nn.Transformer) of models as they are. Tensors elsewhere than on the CPU go to
-    PyTorch. Holds for the calling thread, and may be nested.
+    nn.Transformer) of models as they are. Tensors elsewhere than on the CPU, nested
+    ones and subclasses go to PyTorch. Holds for the calling thread, and may be nested.
 
     >>> import torch, regard.torch
     >>> model = torch.nn.TransformerEncoderLayer(64, 4, batch_first=True).eval()
@@ -33,6 +33,7 @@ class use(TorchFunctionMode):
         ours = _OURS.get(func)
         if ours is not None:
             query = args[0] if args else kwargs["query"]
-            if query.device.type in ("cpu", "meta") and not query.is_nested:
+            if (query.device.type in ("cpu", "meta") and not query.is_nested
+                    and all(kind in OUR_TYPES for kind in types)):
                 return ours(*args, **kwargs)
         return func(*args, **kwargs)

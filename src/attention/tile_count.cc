@@ -36,28 +36,7 @@ std::int64_t divided_up(std::int64_t n, std::int64_t by) {
   return (n + by - 1) / by;
 }
 
-// The tiles of the keys [begin, kv_len): they start anew at every split.
-class TileGrid {
- public:
-  explicit TileGrid(std::int64_t begin)
-      : begin_(begin), next_split_((begin / kSplitKeys + 1) * kSplitKeys) {}
-
-  // The number of the tile that holds a key.
-  std::int64_t tile_of(std::int64_t key) const {
-    if (key < next_split_) return (key - begin_) / kKeyBlock;
-    return divided_up(next_split_ - begin_, kKeyBlock) +
-           (key - next_split_) / kSplitKeys * kTilesOfASplit +
-           (key - next_split_) % kSplitKeys / kKeyBlock;
-  }
-  bool starts_at(std::int64_t key) const {
-    return tile_of(key) != tile_of(key - 1);
-  }
-
- private:
-  static constexpr std::int64_t kTilesOfASplit =
-      (kSplitKeys + kKeyBlock - 1) / kKeyBlock;
-  std::int64_t begin_, next_split_;
-};
+bool starts_tile(std::int64_t key) { return key % kKeyBlock == 0; }
 
 // Counts the tiles of one block of rows after the other.
 template <typename T>
@@ -69,19 +48,13 @@ class BlockCounter {
   TileCount operator()(const RowBlock& block) {
     measure(block);
     const std::int64_t kv_len = p_.entry(block.index).kv_len;
-    KeyRange keys{kv_len, 0};
-    for (const Group& group : groups_) {
-      keys.begin = std::min(keys.begin, group.any.begin);
-      keys.end = std::max(keys.end, group.any.end);
-    }
-    keys.begin = keys.begin / 4 * 4;
     TileCount count;
     for (const Group& group : groups_) {
-      count += ranges_say_all_ ? count_ranges(group, TileGrid(keys.begin))
-                               : count_dense(group, block.index, keys);
+      count += ranges_say_all_ ? count_ranges(group)
+                               : count_dense(group, block.index);
     }
-    count.skipped =
-        std::ssize(groups_) * tiles_of(kv_len) - (count.full + count.mixed);
+    count.skipped = std::ssize(groups_) * divided_up(kv_len, kKeyBlock) -
+                    (count.full + count.mixed);
     return count;
   }
 
@@ -94,10 +67,6 @@ class BlockCounter {
     std::int64_t first, count;  // of rows_
     KeyRange any, all;          // seen by some row, and by every row
   };
-
-  static std::int64_t tiles_of(std::int64_t keys) {
-    return keys == 0 ? 0 : TileGrid(0).tile_of(keys - 1) + 1;
-  }
 
   void measure(const RowBlock& block) {
     rows_.clear();
@@ -125,43 +94,35 @@ class BlockCounter {
 
   // Where a row sees all of its range: every tile that meets the range of some
   // row is visited, and those within the range of every row are full.
-  static TileCount count_ranges(const Group& group, const TileGrid& grid) {
+  static TileCount count_ranges(const Group& group) {
     const auto [any, all] = std::pair(group.any, group.all);
     if (is_empty(any)) return {};
-    const std::int64_t first = grid.tile_of(any.begin);
-    const std::int64_t last = grid.tile_of(any.end - 1);
+    const std::int64_t first = any.begin / kKeyBlock;
+    const std::int64_t last = (any.end - 1) / kKeyBlock;
     std::int64_t full = 0;
     if (!is_empty(all)) {
       // A tile that reaches past `any` is cut there, and is whole for that.
-      const bool whole_begin =
-          all.begin == any.begin || grid.starts_at(all.begin);
-      const bool whole_end = all.end == any.end || grid.starts_at(all.end);
-      const std::int64_t from = grid.tile_of(all.begin) + (whole_begin ? 0 : 1);
-      const std::int64_t to = grid.tile_of(all.end - 1) - (whole_end ? 0 : 1);
+      const bool whole_begin = all.begin == any.begin || starts_tile(all.begin);
+      const bool whole_end = all.end == any.end || starts_tile(all.end);
+      const std::int64_t from = all.begin / kKeyBlock + (whole_begin ? 0 : 1);
+      const std::int64_t to = (all.end - 1) / kKeyBlock - (whole_end ? 0 : 1);
       full = std::max<std::int64_t>(0, to - from + 1);
     }
     return {full, last - first + 1 - full, 0, group.count * length(any)};
   }
 
-  TileCount count_dense(const Group& group, std::int64_t index,
-                        KeyRange block_keys) const {
+  TileCount count_dense(const Group& group, std::int64_t index) const {
     TileCount count;
-    for (std::int64_t split = block_keys.begin / kSplitKeys;
-         split * kSplitKeys < block_keys.end; ++split) {
-      const KeyRange split_keys =
-          meet(block_keys, {split * kSplitKeys, (split + 1) * kSplitKeys});
-      for (std::int64_t key = split_keys.begin; key < split_keys.end;
-           key += kKeyBlock) {
-        const KeyRange keys =
-            meet({key, std::min(split_keys.end, key + kKeyBlock)}, group.any);
-        if (is_empty(keys)) continue;
-        const auto [any_shown, any_hidden] = look_at(group, index, keys);
-        if (!any_shown) continue;
-        const bool in_range =
-            group.all.begin <= keys.begin && keys.end <= group.all.end;
-        ++(in_range && !any_hidden ? count.full : count.mixed);
-        count.visited_pairs += group.count * length(keys);
-      }
+    for (std::int64_t key = group.any.begin; key < group.any.end;
+         key = kernels::key_block_end(key)) {
+      const KeyRange keys{key,
+                          std::min(kernels::key_block_end(key), group.any.end)};
+      const auto [any_shown, any_hidden] = look_at(group, index, keys);
+      if (!any_shown) continue;
+      const bool in_range =
+          group.all.begin <= keys.begin && keys.end <= group.all.end;
+      ++(in_range && !any_hidden ? count.full : count.mixed);
+      count.visited_pairs += group.count * length(keys);
     }
     return count;
   }

@@ -42,8 +42,7 @@ Explanation explain_case(const AttentionCase& c, int threads = 1) {
 // Tiles counted pair by pair, from the sizes that the explanation names. Rows
 // of a key-value head stand query by query, the heads of a query together. They
 // are cut into blocks, those into groups; a group and a run of keys are a tile.
-// Runs start anew every 1024 keys, and at the first key that a block sees,
-// rounded down to a multiple of four.
+// Runs are counted from key 0.
 class BruteForce {
  public:
   std::int64_t visible = 0, full = 0, mixed = 0, skipped = 0, visited = 0;
@@ -100,34 +99,20 @@ class BruteForce {
 
   void count_block(std::int64_t b, std::int64_t h, std::int64_t from,
                    std::int64_t to) {
-    const std::int64_t keys = c_.entry(b).sizes.kv_len;
-    KeyRange block{keys, 0};
     holes_ = has_holes(b, h, from, to);
     for (std::int64_t g = from; g < to; g += e_.tile_rows) {
-      const KeyRange group = hull(b, h, g, std::min(to, g + e_.tile_rows));
-      block = {std::min(block.begin, group.begin),
-               std::max(block.end, group.end)};
-    }
-    for (std::int64_t g = from; g < to; g += e_.tile_rows) {
-      count_group(b, h, {g, std::min(to, g + e_.tile_rows)},
-                  block.begin / 4 * 4);
+      count_group(b, h, {g, std::min(to, g + e_.tile_rows)});
     }
   }
 
-  void count_group(std::int64_t b, std::int64_t h, KeyRange rows,
-                   std::int64_t start) {
+  void count_group(std::int64_t b, std::int64_t h, KeyRange rows) {
     const std::int64_t keys = c_.entry(b).sizes.kv_len;
     const KeyRange group = hull(b, h, rows.begin, rows.end);
-    for (std::int64_t split = 0; split < keys; split += 1024) {
-      const std::int64_t end = std::min(keys, split + 1024);
-      std::int64_t tiles = (end - split + e_.tile_keys - 1) / e_.tile_keys;
-      for (std::int64_t key = std::max(split, start); key < end;
-           key += e_.tile_keys) {
-        const KeyRange tile{std::max(key, group.begin),
-                            std::min({end, key + e_.tile_keys, group.end})};
-        if (tile.begin < tile.end && count_tile(b, h, rows, tile)) --tiles;
-      }
-      skipped += tiles;
+    for (std::int64_t key = 0; key < keys; key += e_.tile_keys) {
+      const KeyRange tile{std::max(key, group.begin),
+                          std::min({keys, key + e_.tile_keys, group.end})};
+      const bool visits = tile.begin < tile.end && count_tile(b, h, rows, tile);
+      skipped += visits ? 0 : 1;
     }
     for (std::int64_t row = rows.begin; row < rows.end; ++row) {
       for (std::int64_t key = 0; key < keys; ++key) {
@@ -217,8 +202,7 @@ TEST(Explain, CountsTheTilesOfWindowsFromTheirFirstKey) {
     c.mask = test::window_spec(width, 0) & test::causal_spec();
     expect_counts(c);
   }
-  // Blocks of 32 queries, three heads each, see 96 keys that do not start at a
-  // multiple of four.
+  // Blocks of 32 queries, three heads each, see 96 keys.
   c.mask = test::window_spec(31, 33);
   expect_counts(c);
 }
@@ -262,7 +246,6 @@ class TileWalk {
       const std::int64_t last = std::min(rows, first + e.rows_a_block);
       std::vector<KeyRange> some, every;
       std::vector<std::int64_t> counts;
-      std::int64_t start = s.kv_len;
       for (std::int64_t g = first; g < last; g += e.tile_rows) {
         KeyRange any{s.kv_len, 0}, all{0, s.kv_len};
         const std::int64_t end = std::min(last, g + e.tile_rows);
@@ -277,28 +260,20 @@ class TileWalk {
         some.push_back(any);
         every.push_back(all);
         counts.push_back(end - g);
-        start = std::min(start, any.begin);
       }
-      start = start / 4 * 4;
       for (std::size_t g = 0; g < some.size(); ++g) {
-        std::int64_t left = 0;
-        for (std::int64_t split = 0; split < s.kv_len; split += 1024) {
-          const std::int64_t end = std::min(s.kv_len, split + 1024);
-          left += (end - split + e.tile_keys - 1) / e.tile_keys;
-          for (std::int64_t key = std::max(split, start); key < end;
-               key += e.tile_keys) {
-            const KeyRange tile{
-                std::max(key, some[g].begin),
-                std::min({end, key + e.tile_keys, some[g].end})};
-            if (tile.begin >= tile.end) continue;
-            --left;
-            visited += counts[g] * (tile.end - tile.begin);
-            ++(every[g].begin <= tile.begin && tile.end <= every[g].end
-                   ? full
-                   : mixed);
+        for (std::int64_t key = 0; key < s.kv_len; key += e.tile_keys) {
+          const KeyRange tile{
+              std::max(key, some[g].begin),
+              std::min({s.kv_len, key + e.tile_keys, some[g].end})};
+          if (tile.begin >= tile.end) {
+            ++skipped;
+            continue;
           }
+          visited += counts[g] * (tile.end - tile.begin);
+          ++(every[g].begin <= tile.begin && tile.end <= every[g].end ? full
+                                                                      : mixed);
         }
-        skipped += left;
       }
     }
   }
@@ -381,10 +356,9 @@ TEST(Explain, CountsMoreThanAnybodyCouldWalkOver) {
   const Explanation e = explain(shape, {.mask = mask::causal()});
   // 8 heads of n (n + 1) / 2 pairs.
   EXPECT_EQ(e.visible_pairs, 4000000004000000000);
-  // Splits of 1024 keys are 11 tiles; 8 heads of 6 queries are a group of rows.
+  // 8 heads of 6 queries are a group of rows.
   const std::int64_t groups = (8000000000 + 47) / 48;
-  const std::int64_t tiles = 1000000000 / 1024 * 11 + (1000000000 % 1024) / 96 +
-                             (1000000000 % 1024 % 96 == 0 ? 0 : 1);
+  const std::int64_t tiles = 1000000000 / 128;
   EXPECT_EQ(e.full_tiles + e.mixed_tiles + e.skipped_tiles, groups * tiles);
   shape.dtype = DType::kFloat64;
   EXPECT_EQ(explain(shape, {.mask = mask::causal()}).visible_pairs,

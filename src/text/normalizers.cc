@@ -343,23 +343,32 @@ class SentencePieceNormalizer : public Normalizer {
     std::size_t bytes = 0, next = 0;
     std::vector<char32_t> part;
     while (bytes < text.size()) {
-      const std::size_t length = prefix(
-          std::string_view(text).substr(bytes), part);
       Range from = chars[next].from;
+      std::size_t length = 3;
+      if (chars[next].code == 0xFFFD && from.end - from.begin == 1) {
+        part.assign(1, 0xFFFD);  // not UTF-8: the table has no say in it
+      } else {
+        length = prefix(std::string_view(text).substr(bytes), part);
+      }
       for (const std::size_t end = bytes + length; bytes < end;) {
         bytes += decode_first(std::string_view(text).substr(bytes)).length;
         from.end = chars[next++].from.end;
+      }
+      if (!begun) {
+        if (options_.remove_extra_whitespaces && part.size() == 1 &&
+            part[0] == ' ') {
+          continue;
+        }
+        begun = true;
+        if (options_.add_dummy_prefix && !options_.whitespace_as_suffix) {
+          out.push_back({blank, {from.begin, from.begin}});
+        }
       }
       std::size_t skipped = 0;
       while (after_blank && skipped < part.size() && part[skipped] == ' ') {
         ++skipped;
       }
       if (skipped == part.size()) continue;
-      if (!begun && options_.add_dummy_prefix &&
-          !options_.whitespace_as_suffix) {
-        out.push_back({blank, {from.begin, from.begin}});
-      }
-      begun = true;
       for (std::size_t i = skipped; i < part.size(); ++i) {
         out.push_back({part[i] == ' ' ? blank : part[i], from});
       }
@@ -368,12 +377,13 @@ class SentencePieceNormalizer : public Normalizer {
     if (options_.remove_extra_whitespaces) {
       while (!out.empty() && out.back().code == blank) out.pop_back();
     }
-    if (!out.empty() && options_.add_dummy_prefix &&
-        options_.whitespace_as_suffix) {
-      out.push_back({blank, {out.back().from.end, out.back().from.end}});
+    if (begun && options_.add_dummy_prefix && options_.whitespace_as_suffix) {
+      const std::uint32_t end = chars.back().from.end;
+      out.push_back({blank, {end, end}});
     }
     chars.swap(out);
   }
+  bool takes_any_bytes() const override { return true; }
 
  private:
   // What the start of a text is replaced by, and how many bytes that is.

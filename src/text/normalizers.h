@@ -16,6 +16,8 @@ class Normalizer {
  public:
   virtual ~Normalizer() = default;
   virtual void apply(Chars& chars) const = 0;
+  // Does it tell bytes that are not UTF-8 (U+FFFD from one byte) from U+FFFD?
+  virtual bool takes_any_bytes() const { return false; }
 };
 
 // As tokenizer.json describes it; null for null. Throws ParseError for a kind

@@ -17,7 +17,10 @@ constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
 class Pipeline : public Tokenizer {
  public:
   explicit Pipeline(PipelineParts parts)
-      : parts_(std::move(parts)), size_(parts_.vocabulary->size()) {
+      : parts_(std::move(parts)),
+        size_(parts_.vocabulary->size()),
+        blanks_cut_(parts_.pre_tokenizer == nullptr ||
+                    !parts_.pre_tokenizer->cuts()) {
     for (const AddedToken& token : parts_.added.tokens()) {
       size_ = std::max(size_, token.id + 1);
     }
@@ -118,7 +121,9 @@ class Pipeline : public Tokenizer {
             text.size());
     std::string repaired;
     std::vector<std::int64_t> places;  // of its bytes in the text that came
-    if (find_invalid_utf8(text) != std::string_view::npos) {
+    const bool any_bytes =
+        parts_.normalizer != nullptr && parts_.normalizer->takes_any_bytes();
+    if (!any_bytes && find_invalid_utf8(text) != std::string_view::npos) {
       for (std::size_t at = 0; at < text.size();) {
         const Decoded next = decode_first(text.substr(at));
         const std::string_view bytes =
@@ -139,8 +144,10 @@ class Pipeline : public Tokenizer {
                        options.find_special_tokens, outer);
     for (const AddedTokens::Part& part : outer) {
       if (part.id != kNone) {
-        work.add(part.id, part.bytes);
-        ++work.word;
+        add_token(part.id,
+                  text.substr(part.bytes.begin,
+                              part.bytes.end - part.bytes.begin),
+                  part.bytes, work);
       } else {
         cut_segment(text.substr(part.bytes.begin,
                                 part.bytes.end - part.bytes.begin),
@@ -155,6 +162,31 @@ class Pipeline : public Tokenizer {
       }
     }
     return std::move(work.out);
+  }
+
+  // An added token, and the white space that it took.
+  void add_token(std::int32_t id, std::string_view text, Range source,
+                 Work& work) const {
+    if (work.options.offsets) {
+      Blanks blanks;
+      std::size_t begin = 0, end = text.size();
+      while (begin < end) {
+        const Decoded next = decode_first(text.substr(begin));
+        if (!is_white_space(next.code)) break;
+        begin += next.length;
+        ++blanks.leading_chars;
+      }
+      while (end > begin && is_white_space(last_char(text.substr(0, end)))) {
+        do {
+          --end;
+        } while (is_inside(text, end));
+      }
+      blanks.leading = static_cast<std::uint32_t>(begin);
+      blanks.trailing = static_cast<std::uint32_t>(text.size() - end);
+      trim(blanks, work, source);
+    }
+    work.add(id, source);
+    ++work.word;
   }
 
   // What stands between added tokens: normalized, and cut at the added tokens
@@ -191,9 +223,10 @@ class Pipeline : public Tokenizer {
       }
       work.words.start(text, base + bytes.begin, std::move(part_from), track);
       if (part.id != kNone) {
-        work.add(part.id, work.words.source(
-                              {0, static_cast<std::uint32_t>(text.size())}));
-        ++work.word;
+        add_token(
+            part.id, text,
+            work.words.source({0, static_cast<std::uint32_t>(text.size())}),
+            work);
         continue;
       }
       if (parts_.pre_tokenizer != nullptr) {
@@ -214,53 +247,64 @@ class Pipeline : public Tokenizer {
     bool first = true;
     for (const Piece& piece : work.pieces) {
       // Where nothing cut the text into words, blanks do.
-      const auto text = word.substr(0, piece.bytes.begin);
-      if (!first && word.substr(piece.bytes.begin).starts_with(kBlank) &&
-          !text.ends_with(kBlank)) {
+      if (blanks_cut_ && !first &&
+          word.substr(piece.bytes.begin).starts_with(kBlank) &&
+          !word.substr(0, piece.bytes.begin).ends_with(kBlank)) {
         ++work.word;
       }
       first = false;
       Range source;
       if (work.options.offsets) {
-        source = work.words.source(
-            {base + piece.bytes.begin, base + piece.bytes.end});
-        if (parts_.post_processor.trims_offsets()) {
-          trim(word.substr(piece.bytes.begin,
-                           piece.bytes.end - piece.bytes.begin),
-               work, source);
+        Range bytes = piece.bytes;
+        // A part of a character stands for all of it.
+        while (bytes.begin > 0 && is_inside(word, bytes.begin)) --bytes.begin;
+        while (is_inside(word, bytes.end)) ++bytes.end;
+        source = work.words.source({base + bytes.begin, base + bytes.end});
+        Blanks blanks;
+        while (bytes.begin + blanks.leading < bytes.end &&
+               word[bytes.begin + blanks.leading] == ' ') {
+          ++blanks.leading;
         }
+        while (bytes.begin + blanks.trailing < bytes.end &&
+               word[bytes.end - 1 - blanks.trailing] == ' ') {
+          ++blanks.trailing;
+        }
+        blanks.leading_chars = blanks.leading;
+        trim(blanks, work, source);
       }
       work.add(piece.id, source);
     }
     if (!first) ++work.word;
   }
 
-  // Leaves the blanks at both ends of a piece out of its offsets.
-  void trim(std::string_view piece, const Work& work, Range& source) const {
-    const auto blanks = [](std::string_view text, bool from_end) {
-      std::uint32_t count = 0;
-      while (!text.empty()) {
-        const char c = from_end ? text.back() : text.front();
-        if (c != ' ' && !(c >= '\t' && c <= '\r')) break;
-        from_end ? text.remove_suffix(1) : text.remove_prefix(1);
-        ++count;
-      }
-      return count;
-    };
-    std::uint32_t leading = blanks(piece, false);
-    const std::uint32_t trailing = blanks(piece, true);
+  // White space at the ends of a piece, in bytes and in characters.
+  struct Blanks {
+    std::uint32_t leading = 0, trailing = 0, leading_chars = 0;
+  };
+
+  static bool is_inside(std::string_view text, std::size_t at) {
+    return at < text.size() &&
+           (static_cast<unsigned char>(text[at]) & 0xC0) == 0x80;
+  }
+
+  // Leaves the blanks at both ends of a piece out of its offsets, where the
+  // model wants that.
+  void trim(Blanks blanks, const Work& work, Range& source) const {
+    if (!parts_.post_processor.trims_offsets()) return;
     const bool is_first = work.out.ids.empty() || source.begin == 0;
-    if (is_first && parts_.post_processor.keeps_first_blank() && leading == 1) {
-      leading = 0;  // it was put there
+    if (is_first && parts_.post_processor.keeps_first_blank() &&
+        blanks.leading_chars == 1) {
+      blanks.leading = 0;  // it was put there
     }
-    source.begin = std::min(source.begin + leading, source.end);
-    if (trailing > 0 && source.end >= trailing) {
-      source.end = std::max(source.end - trailing, source.begin);
+    source.begin = std::min(source.begin + blanks.leading, source.end);
+    if (source.end >= blanks.trailing) {
+      source.end = std::max(source.end - blanks.trailing, source.begin);
     }
   }
 
   PipelineParts parts_;
   std::int32_t size_;
+  bool blanks_cut_;  // words are what stands between blanks
 };
 
 }  // namespace

@@ -109,6 +109,10 @@ class Sequence : public PreTokenizer {
   void apply(Words& words) const override {
     for (const auto& part : parts_) part->apply(words);
   }
+  bool cuts() const override {
+    return std::any_of(parts_.begin(), parts_.end(),
+                       [](const auto& part) { return part->cuts(); });
+  }
   bool needs_source() const override {
     return std::any_of(parts_.begin(), parts_.end(), [](const auto& part) {
       return part->needs_source();
@@ -240,6 +244,8 @@ class ByteLevel : public PreTokenizer {
     });
   }
 
+  bool cuts() const override { return cut_; }
+
   // Puts a text in front of the words that `wanted` names and that do not start
   // with it.
   template <typename Wanted>
@@ -321,6 +327,7 @@ class Metaspace : public PreTokenizer {
       keep(begin, word.size());
     });
   }
+  bool cuts() const override { return cut_; }
   bool needs_source() const override { return first_; }
 
  private:

@@ -105,6 +105,8 @@ class PreTokenizer {
  public:
   virtual ~PreTokenizer() = default;
   virtual void apply(Words& words) const = 0;
+  // Does it cut text into words, or only rewrite it?
+  virtual bool cuts() const { return true; }
   // Must words know where they came from, though nobody asked for it?
   virtual bool needs_source() const { return false; }
 };

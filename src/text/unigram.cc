@@ -19,7 +19,10 @@ class Unigram : public Model {
     const auto is = [](const std::vector<bool>& flags, std::size_t i) {
       return i < flags.size() && flags[i];
     };
-    double least = std::numeric_limits<double>::infinity(), most = -least;
+    // SentencePiece starts with the smallest float, so no score is lower than
+    // none.
+    double least = std::numeric_limits<double>::infinity();
+    double most = std::numeric_limits<float>::min();
     std::vector<Trie::Entry> entries;
     for (std::size_t i = 0; i < scores.size(); ++i) {
       if (is(options.hidden, i)) continue;

@@ -39,7 +39,7 @@ ROOT = pathlib.Path(os.environ.get("REGARD_SOURCE_DIR", pathlib.Path(__file__).r
 DRIVER = pathlib.Path(os.environ.get("REGARD_BINARY_DIR", ROOT / "build/dev")) / "bin/tokenizer_driver"
 MODELS = pathlib.Path(os.environ.get("REGARD_MODELS", pathlib.Path.home() / ".cache/regard-models"))
 DATA = pathlib.Path(os.environ.get("REGARD_DATA", ROOT / "../shared/data"))
-REAL, HOSTILE = 10000, 10000
+REAL, HOSTILE = (int(n) for n in os.environ.get("REGARD_LINES", "10000 10000").split())
 
 LLAMA3 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}|"
           r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+")
@@ -62,6 +62,10 @@ SNIPPETS = ["'s", "'LL", "don't", "I'm", "\u2019s", "  ", "\t", "\n", "\r\n", "\
             "\u4f60\u597d", "\u3002", "\uff0c", "\u0e19\u0e49\u0e33", "\u0915\u094d\u0937"]
 
 
+INVALID = [b"\xff", b"\xfe\xff", b"\xc0\x80", b"\xed\xa0\x80", b"\xf5\x80", b"\x80", b"\xbf\xbf", b"\xe4\xbd", b"\xf0\x9f\x98",
+           b"\xc3", b"\xf4\x90\x80\x80"]
+
+
 def hostile_lines(count, seed, special=()):
     rng = random.Random(seed)
     pieces = SNIPPETS + list(special) * 3
@@ -80,7 +84,7 @@ def hostile_lines(count, seed, special=()):
             elif kind < 0.96:
                 parts.append(b" " * rng.randint(1, 4))
             else:
-                parts.append(bytes(rng.randint(0x80, 0xFF) for _ in range(rng.randint(1, 3))))
+                parts.append(rng.choice(INVALID))
         lines.append(b"".join(parts))
     return lines
 
@@ -192,7 +196,7 @@ class Compare(unittest.TestCase):
     def path(self, name):
         return pathlib.Path(self.folder.name) / name
 
-    def same(self, reference, path, *, special=(), offsets=True, decode=True, lines=None):
+    def same(self, reference, path, *, special=(), offsets=True, lossy=False, decode=True, lines=None):
         lines = lines or self.real + hostile_lines(HOSTILE, 5, special)
         ours = tokenize(path, lines)
         self.assertEqual(len(ours), len(lines))
@@ -200,18 +204,19 @@ class Compare(unittest.TestCase):
         plain = reference.encode_batch(texts, add_special_tokens=False)
         around = reference.encode_batch(texts)
         for line, text, got, want, whole in zip(lines, texts, ours, plain, around):
-            self.assertEqual(got["ids"], want.ids, (line, want.tokens))
-            self.assertEqual(got["unasked"], want.ids, line)
-            self.assertEqual(got["special"], whole.ids, line)
-            self.assertEqual(got["types"], whole.type_ids, line)
+            expected = {"ids": want.ids, "unasked": want.ids, "special": whole.ids, "types": whole.type_ids}
             if decode:
-                self.assertEqual(got["text"], reference.decode(want.ids), line)
-                self.assertEqual(got["all"], reference.decode(whole.ids, skip_special_tokens=False), line)
-            if offsets and text == line.decode(errors="replace") and "\ufffd" not in text:
+                expected["text"] = reference.decode(want.ids)
+                expected["all"] = reference.decode(whole.ids, skip_special_tokens=False)
+            # What a tokenizer without an unknown piece leaves out, Hugging Face forgets to count.
+            if offsets and (got["text"] == text or not lossy) and text.encode() == line:
                 places = [0]
                 for c in text:
                     places.append(places[-1] + len(c.encode()))
-                self.assertEqual(got["offsets"], [[places[a], places[b]] for a, b in want.offsets], (line, want.tokens))
+                expected["offsets"] = [[places[a], places[b]] for a, b in want.offsets]
+            for key, value in expected.items():
+                if got[key] != value:
+                    self.fail(f"{key} of {line}: {got[key]}; expected {value}, {want.tokens}")
         return plain, ours
 
     def train(self, tokenizer, trainer, name):
@@ -354,7 +359,7 @@ class ByteLevelTest(Compare):
         reference.add_special_tokens(special)
         path = self.path("smollm2.gguf")
         path.write_bytes(gguf(settings))
-        self.same(reference, path, special=special[:6])
+        self.same(reference, path, special=special[:6], lossy=True)
 
 
 class SentencePieceLikeTest(Compare):
@@ -407,7 +412,7 @@ class SentencePieceLikeTest(Compare):
         tokenizer.pre_tokenizer = pre_tokenizer
         tokenizer.decoder = decoders.Metaspace(prepend_scheme=options.get("scheme", "always"))
         special = ["<pad>", "</s>", "<unk>"]
-        self.train(tokenizer, trainers.UnigramTrainer(vocab_size=1500, special_tokens=special, unk_token="<unk>",
+        self.train(tokenizer, trainers.UnigramTrainer(vocab_size=6000, special_tokens=special, unk_token="<unk>",
                                                       show_progress=False), name)
         tokenizer.post_processor = processors.TemplateProcessing(single="$A </s>", pair="$A </s> $B </s>",
                                                                  special_tokens=[("</s>", 1)])
@@ -435,7 +440,7 @@ class SentencePieceLikeTest(Compare):
     def test_albert(self):
         tokenizer = self.unigram(normalizers.Sequence([normalizers.Replace("``", '"'), normalizers.NFKD(), normalizers.StripAccents(),
                                                        normalizers.Lowercase(), normalizers.Nmt()]),
-                                 pre_tokenizers.Metaspace(prepend_scheme="first"), "albert.json")
+                                 pre_tokenizers.Metaspace(prepend_scheme="always"), "albert.json")
         self.same(tokenizer, self.path("albert.json"), offsets=False)
 
     def test_word_level(self):
@@ -447,12 +452,11 @@ class SentencePieceLikeTest(Compare):
 
     def test_bpe_with_marks(self):
         for prefix, suffix in (("", "</w>"), ("##", "")):
-            tokenizer = Tokenizer(models.BPE(unk_token="<unk>", end_of_word_suffix=suffix or None,
-                                             continuing_subword_prefix=prefix or None))
+            marks = {"end_of_word_suffix": suffix} if suffix else {"continuing_subword_prefix": prefix}
+            tokenizer = Tokenizer(models.BPE(unk_token="<unk>", **marks))
             tokenizer.normalizer = normalizers.NFKC()
             tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
             tokenizer.decoder = decoders.BPEDecoder(suffix or "</w>")
-            marks = {"end_of_word_suffix": suffix} if suffix else {"continuing_subword_prefix": prefix}
             path = self.train(tokenizer, trainers.BpeTrainer(vocab_size=1500, special_tokens=["<unk>"], limit_alphabet=300,
                                                              show_progress=False, **marks), f"marks{suffix == ''}.json")
             self.same(tokenizer, path, offsets=False)
@@ -494,9 +498,8 @@ class SentencePieceTest(Compare):
         # SentencePiece's own Python takes bytes, and what is not UTF-8 in them.
         for line, got in zip(lines, tokenize(model, lines)):
             want = processor.encode(line)
-            self.assertEqual(got["ids"], want, line)
-            self.assertEqual(got["unasked"], want, line)
-            self.assertEqual(got["text"], processor.decode(want), line)
+            if (got["ids"], got["unasked"], got["text"]) != (want, want, processor.decode(want)):
+                self.fail(f"{line}: {got['ids']} {got['text']!r}; expected {want} {processor.decode(want)!r}")
 
     def test_opus_mt(self):
         model = MODELS / "opus-mt-zh-en/sentencepiece.model"

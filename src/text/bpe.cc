@@ -152,20 +152,19 @@ class Bpe : public Model {
     for (unsigned i = 0; i < 256; ++i) {
       const auto byte = static_cast<unsigned char>(i);
       const char c = static_cast<char>(byte);
-      bytes_[i] = options.byte_level ? words_.find({&c, 1})
+      bytes_[i] = options.byte_level      ? words_.find({&c, 1})
                   : options.byte_fallback ? vocabulary.find(byte_piece(byte))
                                           : kNone;
     }
     whole_ = std::vector<std::atomic<std::uint8_t>>(
         static_cast<std::size_t>(vocabulary.size()));
-    cut_at_blanks_ = !options.byte_level && vocabulary.find(kBlank) != kNone &&
-                     options.prefix.empty() && options.suffix.empty() &&
-                     std::none_of(rules.begin(), rules.end(),
-                                  [&](const MergeRule& rule) {
-                                    return crosses_blank(
-                                        vocabulary.piece(rule.left),
-                                        vocabulary.piece(rule.right));
-                                  });
+    cut_at_blanks_ =
+        !options.byte_level && vocabulary.find(kBlank) != kNone &&
+        options.prefix.empty() && options.suffix.empty() &&
+        std::none_of(rules.begin(), rules.end(), [&](const MergeRule& rule) {
+          return crosses_blank(vocabulary.piece(rule.left),
+                               vocabulary.piece(rule.right));
+        });
   }
 
   void encode(std::string_view word, std::vector<Piece>& out) const override {
@@ -262,8 +261,7 @@ class Bpe : public Model {
         std::uint32_t place = bytes.begin;
         for (const char b : key) {
           const std::uint32_t next = std::min(place + 1, bytes.end);
-          out.push_back(
-              {bytes_[static_cast<unsigned char>(b)], {place, next}});
+          out.push_back({bytes_[static_cast<unsigned char>(b)], {place, next}});
           place = next;
         }
       } else {
@@ -295,8 +293,8 @@ class Bpe : public Model {
 
   BpeOptions options_;
   const Vocabulary* vocabulary_;
-  PieceTable words_;              // by bytes, where byte_level
-  const PieceTable* ids_;         // words_, or null for the vocabulary's own
+  PieceTable words_;       // by bytes, where byte_level
+  const PieceTable* ids_;  // words_, or null for the vocabulary's own
   MergeTable merges_;
   std::array<std::int32_t, 256> bytes_{};
   // Most words of a text are a piece: after the first time, that is enough.
@@ -329,20 +327,19 @@ class ScoreBpe : public Model {
     std::sort(ranks.begin(), ranks.end(), std::greater<double>());
     user_defined_ = Trie(std::move(user_defined));
     for (unsigned i = 0; i < 256; ++i) {
-      bytes_[i] = options.byte_fallback
-                      ? vocabulary.find(
-                            byte_piece(static_cast<unsigned char>(i)))
-                      : kNone;
+      bytes_[i] =
+          options.byte_fallback
+              ? vocabulary.find(byte_piece(static_cast<unsigned char>(i)))
+              : kNone;
     }
     cut_at_blanks_ = symbols_.find(kBlank) != kNone;
     next_ = size_;
     for (std::int32_t id = 0; id < size_; ++id) {
       if (is(options.hidden, id)) continue;
       if (symbols_.find(vocabulary.piece(id)) != id) continue;  // comes twice
-      cut_at_blanks_ = cut_at_blanks_ &&
-                       !(is(options.user_defined, id) &&
-                         vocabulary.piece(id).find(kBlank, 1) !=
-                             std::string::npos);
+      cut_at_blanks_ = cut_at_blanks_ && !(is(options.user_defined, id) &&
+                                           vocabulary.piece(id).find(
+                                               kBlank, 1) != std::string::npos);
       const auto rank = static_cast<std::uint32_t>(
           std::lower_bound(ranks.begin(), ranks.end(),
                            scores[static_cast<std::size_t>(id)],
@@ -407,8 +404,8 @@ class ScoreBpe : public Model {
   // The numbers of pieces for those of symbols.
   void name(std::string_view part, std::size_t base, std::vector<Piece>& out,
             std::size_t first) const {
-    if (std::all_of(out.begin() + static_cast<std::ptrdiff_t>(first),
-                    out.end(), [this](const Piece& piece) {
+    if (std::all_of(out.begin() + static_cast<std::ptrdiff_t>(first), out.end(),
+                    [this](const Piece& piece) {
                       return piece.id >= 0 && piece.id < size_;
                     })) {
       return;
@@ -417,9 +414,8 @@ class ScoreBpe : public Model {
         out.begin() + static_cast<std::ptrdiff_t>(first), out.end());
     out.resize(first);
     for (Piece symbol : symbols) {
-      const auto text =
-          part.substr(symbol.bytes.begin - base,
-                      symbol.bytes.end - symbol.bytes.begin);
+      const auto text = part.substr(symbol.bytes.begin - base,
+                                    symbol.bytes.end - symbol.bytes.begin);
       if (symbol.id < 0) {
         symbol.id = -2 - symbol.id;
       } else if (symbol.id >= size_) {

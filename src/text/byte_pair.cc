@@ -127,9 +127,8 @@ BytePairTokenizer::BytePairTokenizer(BytePairVocabulary vocabulary)
             id);
   }
   for (std::size_t i = 0; i < n; ++i) {
-    require(v.pieces[i].size() <= kLongestPiece, kWhere,
-            "a piece has at most ", kLongestPiece, " bytes; piece ", i, " has ",
-            v.pieces[i].size());
+    require(v.pieces[i].size() <= kLongestPiece, kWhere, "a piece has at most ",
+            kLongestPiece, " bytes; piece ", i, " has ", v.pieces[i].size());
     require(std::isfinite(v.scores[i]), kWhere, "the score of piece ", i,
             " is no number");
     if (v.kinds[i] == Kind::kByte) {

@@ -67,9 +67,9 @@ class WordPiece : public Decoder {
 
   void apply(Pieces& pieces) const override {
     constexpr std::pair<std::string_view, std::string_view> kClean[] = {
-        {" .", "."},     {" ?", "?"},     {" !", "!"},     {" ,", ","},
-        {" ' ", "'"},    {" n't", "n't"}, {" 'm", "'m"},   {" do not", " don't"},
-        {" 's", "'s"},   {" 've", "'ve"}, {" 're", "'re"}};
+        {" .", "."},   {" ?", "?"},     {" !", "!"},    {" ,", ","},
+        {" ' ", "'"},  {" n't", "n't"}, {" 'm", "'m"},  {" do not", " don't"},
+        {" 's", "'s"}, {" 've", "'ve"}, {" 're", "'re"}};
     for (std::size_t i = 0; i < pieces.size(); ++i) {
       std::string& piece = pieces[i];
       if (i != 0) {
@@ -94,9 +94,9 @@ class Metaspace : public Decoder {
   explicit Metaspace(const Field& field)
       : blank_(field.text("replacement", kBlank)) {
     if (blank_.empty()) field["replacement"].expect("one character");
-    const std::string scheme = field.text(
-        "prepend_scheme",
-        field.flag("add_prefix_space", true) ? "always" : "never");
+    const std::string scheme =
+        field.text("prepend_scheme",
+                   field.flag("add_prefix_space", true) ? "always" : "never");
     if (scheme != "always" && scheme != "first" && scheme != "never") {
       field["prepend_scheme"].expect("always, first or never");
     }

@@ -11,8 +11,8 @@
 #include "regard/core/error.h"
 #include "regard/text/byte_pair.h"
 #include "regard/text/tokenizer.h"
-#include "text/tables.h"
 #include "text/side_files.h"
+#include "text/tables.h"
 #include "text/tokenizers.h"
 
 namespace regard::text {
@@ -71,8 +71,7 @@ std::vector<std::string> pieces_of(const fs::path& path) {
   const Field file(json, where);
   std::vector<std::string> pieces;
   if (json.is_array()) {
-    file.for_each(
-        [&](const Field& piece) { pieces.push_back(piece.text()); });
+    file.for_each([&](const Field& piece) { pieces.push_back(piece.text()); });
     return pieces;
   }
   if (!json.is_object()) file.expect("an object or an array");
@@ -214,7 +213,8 @@ class Renumbered : public Tokenizer {
       }
       text += piece;
     }
-    const std::size_t first = std::min(text.find_first_not_of(' '), text.size());
+    const std::size_t first =
+        std::min(text.find_first_not_of(' '), text.size());
     return text.substr(first);
   }
 
@@ -270,8 +270,7 @@ std::string TextStream::next(std::int32_t id) {
   }
   std::string text = after.substr(before.size());
   // What was given out last stays, as a blank may depend on it.
-  ids_.erase(ids_.begin(),
-             ids_.begin() + static_cast<std::ptrdiff_t>(read_));
+  ids_.erase(ids_.begin(), ids_.begin() + static_cast<std::ptrdiff_t>(read_));
   read_ = ids_.size();
   return text;
 }
@@ -290,9 +289,9 @@ std::unique_ptr<Tokenizer> load_tokenizer(const fs::path& path) {
   if (has(path, "source.spm") && has(path, "vocab.json")) {
     return load_marian(path);
   }
-  for (const char* name : {kSentencePieceFile, "spiece.model",
-                           "sentencepiece.bpe.model", "sentencepiece.model",
-                           "vocab.txt"}) {
+  for (const char* name :
+       {kSentencePieceFile, "spiece.model", "sentencepiece.bpe.model",
+        "sentencepiece.model", "vocab.txt"}) {
     if (has(path, name)) return load_file(path / name);
   }
   if (has(path, "vocab.json") && has(path, "merges.txt")) {

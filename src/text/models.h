@@ -20,7 +20,9 @@ class Vocabulary {
  public:
   explicit Vocabulary(std::vector<std::string> pieces);
 
-  std::int32_t size() const { return static_cast<std::int32_t>(pieces_.size()); }
+  std::int32_t size() const {
+    return static_cast<std::int32_t>(pieces_.size());
+  }
   const std::string& piece(std::int32_t id) const {
     return pieces_[static_cast<std::size_t>(id)];
   }

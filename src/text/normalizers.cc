@@ -213,8 +213,9 @@ class Replace : public Normalizer {
     };
     pattern_.for_each(text, [&](std::size_t begin, std::size_t end) {
       copy_until(begin);
-      Range from{next < chars.size() ? chars[next].from.begin
-                                     : (chars.empty() ? 0 : chars.back().from.end),
+      Range from{next < chars.size()
+                     ? chars[next].from.begin
+                     : (chars.empty() ? 0 : chars.back().from.end),
                  0};
       from.end = from.begin;
       while (bytes < end) {
@@ -253,8 +254,8 @@ class Nmt : public Normalizer {
 };
 
 // Hugging Face's use of SentencePiece's table, which is not SentencePiece's: a
-// short grapheme cluster is replaced as a whole by what its *shortest* prefix in
-// the table stands for; otherwise, each character by itself.
+// short grapheme cluster is replaced as a whole by what its *shortest* prefix
+// in the table stands for; otherwise, each character by itself.
 class Precompiled : public Normalizer {
  public:
   explicit Precompiled(const Field& field) {
@@ -279,8 +280,8 @@ class Precompiled : public Normalizer {
       }
       if (text.size() < kLongCluster) {
         if (const auto found = map_.shortest(text); found.length != 0) {
-          append_text(found.by, {chars[first].from.begin, chars[end - 1].from.end},
-                      out);
+          append_text(found.by,
+                      {chars[first].from.begin, chars[end - 1].from.end}, out);
           return;
         }
       }

@@ -46,8 +46,8 @@ class Pipeline : public Tokenizer {
     for (const std::int32_t id : ids) {
       check(id);
       if (special == SpecialTokens::kSkip && is_special(id)) continue;
-      const bool named = id == parts_.special.unknown &&
-                         !parts_.unknown_text.empty();
+      const bool named =
+          id == parts_.special.unknown && !parts_.unknown_text.empty();
       std::string text = named ? parts_.unknown_text : piece(id);
       // A number between those of pieces: it stands for nothing.
       if (!text.empty()) pieces.push_back(std::move(text));
@@ -144,21 +144,21 @@ class Pipeline : public Tokenizer {
                        options.find_special_tokens, outer);
     for (const AddedTokens::Part& part : outer) {
       if (part.id != kNone) {
-        add_token(part.id,
-                  text.substr(part.bytes.begin,
-                              part.bytes.end - part.bytes.begin),
-                  part.bytes, work);
+        add_token(
+            part.id,
+            text.substr(part.bytes.begin, part.bytes.end - part.bytes.begin),
+            part.bytes, work);
       } else {
-        cut_segment(text.substr(part.bytes.begin,
-                                part.bytes.end - part.bytes.begin),
-                    part.bytes.begin, work);
+        cut_segment(
+            text.substr(part.bytes.begin, part.bytes.end - part.bytes.begin),
+            part.bytes.begin, work);
       }
     }
     if (!places.empty()) {
       for (ByteRange& range : work.out.offsets) {
         range.begin = places[static_cast<std::size_t>(range.begin)];
-        range.end = std::max(range.begin,
-                             places[static_cast<std::size_t>(range.end)]);
+        range.end =
+            std::max(range.begin, places[static_cast<std::size_t>(range.end)]);
       }
     }
     return std::move(work.out);
@@ -194,8 +194,8 @@ class Pipeline : public Tokenizer {
   void cut_segment(std::string_view segment, std::uint32_t base,
                    Work& work) const {
     const bool track =
-        work.options.offsets ||
-        (parts_.pre_tokenizer != nullptr && parts_.pre_tokenizer->needs_source());
+        work.options.offsets || (parts_.pre_tokenizer != nullptr &&
+                                 parts_.pre_tokenizer->needs_source());
     std::vector<Range> from;
     if (parts_.normalizer != nullptr) {
       decode_utf8(segment, base, work.chars);

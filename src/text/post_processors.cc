@@ -27,8 +27,7 @@ std::vector<Part> read_template(
   list.for_each([&](const Field& part) {
     const bool is_token = part.has("SpecialToken");
     const Field inner = part[is_token ? "SpecialToken" : "Sequence"];
-    const std::int32_t type =
-        inner.has("type_id") ? inner["type_id"].id() : 0;
+    const std::int32_t type = inner.has("type_id") ? inner["type_id"].id() : 0;
     const std::string& name = inner["id"].text();
     if (is_token) {
       const auto found = tokens.find(name);
@@ -97,11 +96,11 @@ void PostProcessor::read(const Field& field, std::int32_t vocab) {
     const Part first{Part::kFirst, 0, 0};
     single_ = {token(cls), first, token(sep)};
     if (type == "BertProcessing") {
-      pair_ = {token(cls), first, token(sep), {Part::kSecond, 0, 1},
-               token(sep, 1)};
+      pair_ = {
+          token(cls), first, token(sep), {Part::kSecond, 0, 1}, token(sep, 1)};
     } else {
-      pair_ = {token(cls), first, token(sep), token(sep),
-               {Part::kSecond, 0, 0}, token(sep)};
+      pair_ = {token(cls), first, token(sep), token(sep), {Part::kSecond, 0, 0},
+               token(sep)};
       trims_ = field.flag("trim_offsets", true);
       keeps_first_blank_ = field.flag("add_prefix_space", true);
     }

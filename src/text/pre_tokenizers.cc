@@ -57,7 +57,8 @@ class Parts {
         return;
       case Behavior::kContiguous:
         for (std::size_t i = 0; i < parts_.size(); ++i) {
-          if (i + 1 == parts_.size() || parts_[i + 1].match != parts_[i].match) {
+          if (i + 1 == parts_.size() ||
+              parts_[i + 1].match != parts_[i].match) {
             keep(begin, parts_[i].end);
             begin = parts_[i].end;
           }
@@ -65,8 +66,8 @@ class Parts {
         return;
       case Behavior::kMergedWithPrevious:
         for (std::size_t i = 0; i < parts_.size(); ++i) {
-          const bool joins = i + 1 < parts_.size() && parts_[i + 1].match &&
-                             !parts_[i].match;
+          const bool joins =
+              i + 1 < parts_.size() && parts_[i + 1].match && !parts_[i].match;
           if (joins) continue;
           keep(begin, parts_[i].end);
           begin = parts_[i].end;
@@ -74,8 +75,8 @@ class Parts {
         return;
       case Behavior::kMergedWithNext:
         for (std::size_t i = 0; i < parts_.size(); ++i) {
-          const bool joins = i + 1 < parts_.size() && parts_[i].match &&
-                             !parts_[i + 1].match;
+          const bool joins =
+              i + 1 < parts_.size() && parts_[i].match && !parts_[i + 1].match;
           if (joins) continue;
           keep(begin, parts_[i].end);
           begin = parts_[i].end;
@@ -114,9 +115,8 @@ class Sequence : public PreTokenizer {
                        [](const auto& part) { return part->cuts(); });
   }
   bool needs_source() const override {
-    return std::any_of(parts_.begin(), parts_.end(), [](const auto& part) {
-      return part->needs_source();
-    });
+    return std::any_of(parts_.begin(), parts_.end(),
+                       [](const auto& part) { return part->needs_source(); });
   }
 
  private:
@@ -287,9 +287,9 @@ class Metaspace : public PreTokenizer {
       field["replacement"].expect("one character");
     }
     // Files of before the scheme have a flag.
-    const std::string scheme = field.text(
-        "prepend_scheme",
-        field.flag("add_prefix_space", true) ? "always" : "never");
+    const std::string scheme =
+        field.text("prepend_scheme",
+                   field.flag("add_prefix_space", true) ? "always" : "never");
     if (scheme != "always" && scheme != "first" && scheme != "never") {
       field["prepend_scheme"].expect("always, first or never");
     }
@@ -319,8 +319,8 @@ class Metaspace : public PreTokenizer {
     if (!cut_) return;
     words.split([this](std::string_view word, const auto& keep) {
       std::size_t begin = 0;
-      for (std::size_t at = word.find(blank_, 1);
-           at != std::string_view::npos; at = word.find(blank_, at + 1)) {
+      for (std::size_t at = word.find(blank_, 1); at != std::string_view::npos;
+           at = word.find(blank_, at + 1)) {
         keep(begin, at);
         begin = at;
       }
@@ -402,10 +402,10 @@ std::unique_ptr<PreTokenizer> make_pre_tokenizer(const Field& field,
                                             : Behavior::kContiguous);
   }
   if (type == "Punctuation") {
-    return std::make_unique<SplitChars>(
-        is_bert_punctuation, field.has("behavior")
-                                 ? behavior_of(field["behavior"])
-                                 : Behavior::kIsolated);
+    return std::make_unique<SplitChars>(is_bert_punctuation,
+                                        field.has("behavior")
+                                            ? behavior_of(field["behavior"])
+                                            : Behavior::kIsolated);
   }
   if (type == "CharDelimiterSplit") {
     const std::string& delimiter = field["delimiter"].text();

@@ -23,7 +23,8 @@ constexpr const char* kWordParts =
     "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\x{200C}\\x{200D}";
 
 // Oniguruma's \s and \w are Unicode's White_Space and word characters; PCRE2's
-// differ in a few. Sets inside sets, which PCRE2 takes for letters, are refused.
+// differ in a few. Sets inside sets, which PCRE2 takes for letters, are
+// refused.
 std::string translated(std::string_view pattern) {
   std::string out;
   bool inside = false;  // a [set]
@@ -89,8 +90,8 @@ Regex::Regex(std::string_view pattern) {
   PCRE2_SIZE place = 0;
   code_.reset(pcre2_compile(
       reinterpret_cast<PCRE2_SPTR>(ours.data()), ours.size(),
-      PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C,
-      &error, &place, nullptr));
+      PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C, &error,
+      &place, nullptr));
   require(code_ != nullptr, "Regex", "the pattern ", io::in_quotes(pattern),
           " does not compile: ", message_of(error));
   compiled_ = pcre2_jit_compile(code_.get(), PCRE2_JIT_COMPLETE) == 0;
@@ -121,10 +122,9 @@ void Regex::for_each(
   const PCRE2_SIZE* const ends = pcre2_get_ovector_pointer(found.get());
   const auto* const bytes = reinterpret_cast<PCRE2_SPTR>(text.data());
   for (std::size_t at = 0; at <= text.size();) {
-    int count =
-        compiled_ ? pcre2_jit_match(code_.get(), bytes, text.size(), at, 0,
-                                    found.get(), limits_.get())
-                  : PCRE2_ERROR_JIT_STACKLIMIT;
+    int count = compiled_ ? pcre2_jit_match(code_.get(), bytes, text.size(), at,
+                                            0, found.get(), limits_.get())
+                          : PCRE2_ERROR_JIT_STACKLIMIT;
     // The interpreter keeps its state on the heap, within the limit.
     if (count == PCRE2_ERROR_JIT_STACKLIMIT) {
       count = pcre2_match(code_.get(), bytes, text.size(), at,

@@ -237,10 +237,9 @@ PipelineParts sentencepiece_parts(SentencePieceModel model,
     throw_parse_error(name, error.what());
   }
   parts.vocabulary = std::make_unique<Vocabulary>(std::move(model.pieces));
-  parts.model =
-      model.kind == SentencePieceModel::Kind::kBpe
-          ? make_score_bpe(*parts.vocabulary, model.scores, options)
-          : make_unigram(*parts.vocabulary, model.scores, options);
+  parts.model = model.kind == SentencePieceModel::Kind::kBpe
+                    ? make_score_bpe(*parts.vocabulary, model.scores, options)
+                    : make_unigram(*parts.vocabulary, model.scores, options);
   parts.decoder = make_sentencepiece_decoder(
       {.byte_fallback = model.byte_fallback,
        .strip_first = model.normalizer.add_dummy_prefix ||

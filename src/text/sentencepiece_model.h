@@ -11,14 +11,7 @@ namespace regard::text {
 // What a model of SentencePiece says, wherever it is written.
 struct SentencePieceModel {
   enum class Kind { kUnigram, kBpe };
-  enum class Type {
-    kNormal = 1,
-    kUnk,
-    kControl,
-    kUserDefined,
-    kUnused,
-    kByte
-  };
+  enum class Type { kNormal = 1, kUnk, kControl, kUserDefined, kUnused, kByte };
 
   Kind kind = Kind::kUnigram;
   std::vector<std::string> pieces;

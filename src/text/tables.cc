@@ -55,8 +55,7 @@ void PieceTable::grow() {
   old.swap(slots_);
   for (const Slot& slot : old) {
     if (slot.id == kNone) continue;
-    const auto piece =
-        std::string_view(text_).substr(slot.begin, slot.length);
+    const auto piece = std::string_view(text_).substr(slot.begin, slot.length);
     slots_[place(piece, hash_of(piece))] = slot;
   }
 }
@@ -106,8 +105,7 @@ Trie::Trie(std::vector<Entry> entries) {
   while (!jobs.empty()) {
     Job job = jobs.front();
     jobs.pop();
-    while (job.begin < job.end &&
-           entries[job.begin].text.size() == job.depth) {
+    while (job.begin < job.end && entries[job.begin].text.size() == job.depth) {
       if (job.depth > 0) nodes_[job.node].id = entries[job.begin].id;
       ++job.begin;
     }

@@ -38,11 +38,14 @@ const std::vector<ByteLevelKind>& byte_level_kinds() {
        "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|"
        "\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|"
        "\\s+(?!\\S)|\\s+",
-       false, false, true},
+       false,
+       false,
+       true},
       {{"qwen2", "deepseek-r1-qwen"},
        "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|"
        "\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+",
-       false, true},
+       false,
+       true},
       {{"gpt-4o", "llama4"},
        "[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]*"
        "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|"
@@ -50,7 +53,9 @@ const std::vector<ByteLevelKind>& byte_level_kinds() {
        "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|"
        "\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|\\s*[\\r\\n]+|"
        "\\s+(?!\\S)|\\s+",
-       false, false, true},
+       false,
+       false,
+       true},
   };
   return kinds;
 }
@@ -219,8 +224,8 @@ class Reader {
     BpeOptions options;
     options.byte_level = bytes;
     options.ignore_merges = kind->ignore_merges;
-    parts.model = make_bpe(*parts.vocabulary, merges(*parts.vocabulary),
-                           options);
+    parts.model =
+        make_bpe(*parts.vocabulary, merges(*parts.vocabulary), options);
     parts.decoder = make_decoder(Field(decoder, where_));
     parts.added = added();
     parts.post_processor = begin_and_end(parts.special, false, false);
@@ -249,8 +254,7 @@ class Reader {
         }
       }
       rules.push_back(
-          {ids[0], ids[1],
-           {static_cast<std::uint32_t>(rules.size()), ids[2]}});
+          {ids[0], ids[1], {static_cast<std::uint32_t>(rules.size()), ids[2]}});
     }
     return rules;
   }
@@ -334,8 +338,8 @@ class Reader {
     bool bytes = false;
     parts.pre_tokenizer =
         make_pre_tokenizer(Field(pre_tokenizer, where_), bytes);
-    parts.model = make_word_piece(*parts.vocabulary,
-                                  {.unknown = parts.special.unknown});
+    parts.model =
+        make_word_piece(*parts.vocabulary, {.unknown = parts.special.unknown});
     parts.decoder = make_decoder(Field(decoder, where_));
     parts.added = added();
     const Json post = {

@@ -73,10 +73,10 @@ std::vector<MergeRule> read_merges(const Field& merges,
     }
     if (right.size() < prefix) merge.expect("two pieces with the prefix");
     joined.assign(left).append(right.substr(prefix));
-    rules.push_back({find(merge, left),
-                     find(merge, right),
-                     {static_cast<std::uint32_t>(rules.size()),
-                      find(merge, joined)}});
+    rules.push_back(
+        {find(merge, left),
+         find(merge, right),
+         {static_cast<std::uint32_t>(rules.size()), find(merge, joined)}});
   });
   return rules;
 }
@@ -105,8 +105,8 @@ void read_bpe(const Field& model, bool byte_level, PipelineParts& parts) {
   options.prefix = model.text("continuing_subword_prefix", "");
   options.suffix = model.text("end_of_word_suffix", "");
   options.byte_level = byte_level;
-  const auto rules = read_merges(model["merges"], *parts.vocabulary,
-                                 options.prefix.size());
+  const auto rules =
+      read_merges(model["merges"], *parts.vocabulary, options.prefix.size());
   parts.special.unknown = options.unknown;
   parts.model = make_bpe(*parts.vocabulary, rules, options);
 }
@@ -128,8 +128,7 @@ void read_unigram(const Field& model, PipelineParts& parts) {
   options.byte_fallback = model.flag("byte_fallback", false);
   parts.special.unknown = options.unknown;
   parts.vocabulary = std::make_unique<Vocabulary>(std::move(pieces));
-  parts.model =
-      make_unigram(*parts.vocabulary, std::move(scores), options);
+  parts.model = make_unigram(*parts.vocabulary, std::move(scores), options);
 }
 
 void read_model(const Field& model, bool byte_level, PipelineParts& parts) {
@@ -140,10 +139,8 @@ void read_model(const Field& model, bool byte_level, PipelineParts& parts) {
   parts.vocabulary = std::make_unique<Vocabulary>(pieces_by_id(model["vocab"]));
   if (kind == "WordLevel") {
     // It may name a piece that is not there: then unknown words are left out.
-    parts.special.unknown =
-        parts.vocabulary->find(model.text("unk_token", ""));
-    parts.model =
-        make_word_level(*parts.vocabulary, parts.special.unknown);
+    parts.special.unknown = parts.vocabulary->find(model.text("unk_token", ""));
+    parts.model = make_word_level(*parts.vocabulary, parts.special.unknown);
     return;
   }
   WordPieceOptions options;
@@ -222,8 +219,7 @@ std::unique_ptr<Tokenizer> from_json(const Json& json, const std::string& where,
                     !model.flag("byte_fallback", false) &&
                     model.text("continuing_subword_prefix", "").empty() &&
                     model.text("end_of_word_suffix", "").empty();
-  parts.pre_tokenizer =
-      make_pre_tokenizer(part("pre_tokenizer"), byte_level);
+  parts.pre_tokenizer = make_pre_tokenizer(part("pre_tokenizer"), byte_level);
   read_model(model, byte_level, parts);
   if (file.has("added_tokens")) read_added(file["added_tokens"], parts);
   std::int32_t size = parts.vocabulary->size();
@@ -312,9 +308,8 @@ std::unique_ptr<Tokenizer> parse_vocab_txt(std::string_view text,
     }
   }
   Json added = Json::array();
-  for (const std::string& piece :
-       {or_else("pad_token", "[PAD]"), unk, cls, sep,
-        or_else("mask_token", "[MASK]")}) {
+  for (const std::string& piece : {or_else("pad_token", "[PAD]"), unk, cls, sep,
+                                   or_else("mask_token", "[MASK]")}) {
     if (vocab.contains(piece)) added.push_back(added_token(piece));
   }
   Json normalizer = {
@@ -325,20 +320,19 @@ std::unique_ptr<Tokenizer> parse_vocab_txt(std::string_view text,
   if (config.has("strip_accents")) {
     normalizer["strip_accents"] = config["strip_accents"].flag();
   }
-  const Json json = {
-      {"added_tokens", std::move(added)},
-      {"normalizer", std::move(normalizer)},
-      {"pre_tokenizer", {{"type", "BertPreTokenizer"}}},
-      {"post_processor",
-       {{"type", "BertProcessing"},
-        {"cls", {cls, vocab[cls]}},
-        {"sep", {sep, vocab[sep]}}}},
-      {"decoder", {{"type", "WordPiece"}, {"prefix", "##"}}},
-      {"model",
-       {{"type", "WordPiece"},
-        {"unk_token", unk},
-        {"continuing_subword_prefix", "##"},
-        {"vocab", std::move(vocab)}}}};
+  const Json json = {{"added_tokens", std::move(added)},
+                     {"normalizer", std::move(normalizer)},
+                     {"pre_tokenizer", {{"type", "BertPreTokenizer"}}},
+                     {"post_processor",
+                      {{"type", "BertProcessing"},
+                       {"cls", {cls, vocab[cls]}},
+                       {"sep", {sep, vocab[sep]}}}},
+                     {"decoder", {{"type", "WordPiece"}, {"prefix", "##"}}},
+                     {"model",
+                      {{"type", "WordPiece"},
+                       {"unk_token", unk},
+                       {"continuing_subword_prefix", "##"},
+                       {"vocab", std::move(vocab)}}}};
   SideFiles named = side;
   if (named.special.is_null()) named.special = Json::object();
   const auto note = [&](const char* key, const std::string& piece) {
@@ -388,8 +382,7 @@ std::unique_ptr<Tokenizer> parse_vocab_and_merges(std::string_view vocab,
   }
   const Json json = {
       {"added_tokens", std::move(added)},
-      {"pre_tokenizer",
-       {{"type", "ByteLevel"}, {"add_prefix_space", prefix}}},
+      {"pre_tokenizer", {{"type", "ByteLevel"}, {"add_prefix_space", prefix}}},
       {"post_processor", std::move(post)},
       {"decoder", {{"type", "ByteLevel"}}},
       {"model",

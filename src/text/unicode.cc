@@ -50,8 +50,8 @@ void decompose(Chars& chars, bool compatible) {
         static_cast<utf8proc_int32_t>(c.code), parts.data(),
         static_cast<utf8proc_ssize_t>(parts.size()), options, &boundary);
     for (utf8proc_ssize_t i = 0; i < count; ++i) {
-      out.push_back({static_cast<char32_t>(parts[static_cast<std::size_t>(i)]),
-                     c.from});
+      out.push_back(
+          {static_cast<char32_t>(parts[static_cast<std::size_t>(i)]), c.from});
     }
   }
   // Marks in the order of their classes. utf8proc's own sort is quadratic.
@@ -98,8 +98,8 @@ void compose(Chars& chars) {
       return;
     }
     for (utf8proc_ssize_t i = 0; i < count; ++i) {
-      out.push_back({static_cast<char32_t>(codes[static_cast<std::size_t>(i)]),
-                     from});
+      out.push_back(
+          {static_cast<char32_t>(codes[static_cast<std::size_t>(i)]), from});
     }
   });
   chars.swap(out);
@@ -119,8 +119,8 @@ void decode_utf8(std::string_view text, std::uint32_t base, Chars& chars) {
   chars.reserve(text.size());
   for (std::uint32_t i = 0; i < text.size();) {
     const auto first = static_cast<unsigned char>(text[i]);
-    const Decoded next = first < 0x80 ? Decoded{first, 1, true}
-                                      : decode_first(text.substr(i));
+    const Decoded next =
+        first < 0x80 ? Decoded{first, 1, true} : decode_first(text.substr(i));
     chars.push_back({next.code, {base + i, base + i + next.length}});
     i += next.length;
   }
@@ -195,9 +195,8 @@ void lower_case(Chars& chars) {
 }
 
 void normalize(Chars& chars, NormalForm form) {
-  if (std::all_of(chars.begin(), chars.end(), [form](const Char& c) {
-        return is_stable(c.code, form);
-      })) {
+  if (std::all_of(chars.begin(), chars.end(),
+                  [form](const Char& c) { return is_stable(c.code, form); })) {
     return;
   }
   decompose(chars, form == NormalForm::kKC || form == NormalForm::kKD);
@@ -205,9 +204,9 @@ void normalize(Chars& chars, NormalForm form) {
 }
 
 bool cluster_ends(char32_t before, char32_t after, std::int32_t& state) {
-  return utf8proc_grapheme_break_stateful(
-      static_cast<utf8proc_int32_t>(before),
-      static_cast<utf8proc_int32_t>(after), &state);
+  return utf8proc_grapheme_break_stateful(static_cast<utf8proc_int32_t>(before),
+                                          static_cast<utf8proc_int32_t>(after),
+                                          &state);
 }
 
 }  // namespace regard::text

@@ -45,19 +45,18 @@ class Unigram : public Model {
     unknown_score_ = static_cast<Sum>(static_cast<Sum>(least) -
                                       static_cast<Sum>(kUnknownPenalty));
     for (unsigned i = 0; i < 256; ++i) {
-      bytes_[i] = options.byte_fallback
-                      ? vocabulary.find(
-                            byte_piece(static_cast<unsigned char>(i)))
-                      : kNone;
+      bytes_[i] =
+          options.byte_fallback
+              ? vocabulary.find(byte_piece(static_cast<unsigned char>(i)))
+              : kNone;
     }
   }
 
   void encode(std::string_view word, std::vector<Piece>& out) const override {
     std::vector<Node> best(word.size() + 1);
     for (std::size_t at = 0; at < word.size();) {
-      const std::size_t length =
-          std::min<std::size_t>(decode_first(word.substr(at)).length,
-                                word.size() - at);
+      const std::size_t length = std::min<std::size_t>(
+          decode_first(word.substr(at)).length, word.size() - at);
       bool single = false;
       Trie::Node node = Trie::kRoot;
       for (std::size_t end = at; end < word.size();) {
@@ -118,8 +117,8 @@ class Unigram : public Model {
     for (std::size_t i = first; i < out.size(); ++i) {
       Piece piece = out[i];
       if (piece.id == options_.unknown) {
-        const auto text = word.substr(piece.bytes.begin,
-                                      piece.bytes.end - piece.bytes.begin);
+        const auto text =
+            word.substr(piece.bytes.begin, piece.bytes.end - piece.bytes.begin);
         const std::int32_t id =
             options_.float_sums ? kNone : vocabulary_.find(text);
         if (id != kNone) {
@@ -128,8 +127,8 @@ class Unigram : public Model {
                      return bytes_[static_cast<unsigned char>(c)] != kNone;
                    })) {
           for (std::uint32_t b = piece.bytes.begin; b < piece.bytes.end; ++b) {
-            named.push_back({bytes_[static_cast<unsigned char>(word[b])],
-                             {b, b + 1}});
+            named.push_back(
+                {bytes_[static_cast<unsigned char>(word[b])], {b, b + 1}});
           }
           continue;
         }

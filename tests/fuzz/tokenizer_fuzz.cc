@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Any bytes are either refused with ParseError or a tokenizer that cuts text and
-// joins it again. The first byte says what file the others are: j tokenizer.json,
-// v vocab.txt, m vocab.json and merges.txt with a zero between them, s a model
-// of SentencePiece, g GGUF.
+// Any bytes are either refused with ParseError or a tokenizer that cuts text
+// and joins it again. The first byte says what file the others are: j
+// tokenizer.json, v vocab.txt, m vocab.json and merges.txt with a zero between
+// them, s a model of SentencePiece, g GGUF.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>

@@ -79,12 +79,11 @@ TEST_F(Pretrained, WordsArePiecesByTheLongestMatch) {
                           ByteRange{17, 18}, ByteRange{0, 0}));
   EXPECT_EQ(tokenizer->decode(found.ids), "playing the game.");
   EXPECT_THAT(tokenizer->encode("plays"), ElementsAre(1));
-  EXPECT_EQ(tokenizer->special(),
-            (SpecialIds{.unknown = 1,
-                        .padding = 0,
-                        .mask = 4,
-                        .classify = 2,
-                        .separator = 3}));
+  EXPECT_EQ(tokenizer->special(), (SpecialIds{.unknown = 1,
+                                              .padding = 0,
+                                              .mask = 4,
+                                              .classify = 2,
+                                              .separator = 3}));
   const Encoding pair = tokenizer->encode_pair("play", "game", {});
   EXPECT_THAT(pair.ids, ElementsAre(2, 5, 3, 9, 3));
   EXPECT_THAT(pair.types, ElementsAre(0, 0, 0, 1, 1));
@@ -112,8 +111,9 @@ TEST_F(Pretrained, AddedTokensAreFoundByTheirFlags) {
   EXPECT_THAT(tokenizer->encode("a \n<mask>\t b"), ElementsAre(0, 7, 1));
   // No letter may touch the one, and what is unknown is left out.
   EXPECT_THAT(tokenizer->encode("word,words"), ElementsAre(6));
-  EXPECT_THAT(tokenizer->encode("ab<end>", {.add_special_tokens = false,
-                                            .find_special_tokens = false})
+  EXPECT_THAT(tokenizer
+                  ->encode("ab<end>", {.add_special_tokens = false,
+                                       .find_special_tokens = false})
                   .ids,
               ElementsAre(3));
   const Encoding found = tokenizer->encode("ab", {});
@@ -132,8 +132,9 @@ TEST_F(Pretrained, BytesThatAreNotUtf8CountAsTheReplacementCharacter) {
   EXPECT_EQ(tokenizer->encode("the\xFFgame"),
             tokenizer->encode("the\xEF\xBF\xBDgame"));
   const auto ranges =
-      tokenizer->encode("\xFF the \xE2\x82 game",
-                        {.add_special_tokens = false, .offsets = true})
+      tokenizer
+          ->encode("\xFF the \xE2\x82 game",
+                   {.add_special_tokens = false, .offsets = true})
           .offsets;
   EXPECT_THAT(ranges, ElementsAre(ByteRange{2, 5}, ByteRange{9, 13}));
 }
@@ -193,7 +194,8 @@ TEST_F(Pretrained, ATextStreamWaitsForWholeCharacters) {
       "merges":[]}})");
   TextStream stream(*tokenizer);
   std::vector<std::string> parts;
-  for (const std::int32_t id : {3, 0, 1, 2, 3}) parts.push_back(stream.next(id));
+  for (const std::int32_t id : {3, 0, 1, 2, 3})
+    parts.push_back(stream.next(id));
   EXPECT_THAT(parts, ElementsAre("a", "", "", "\xE4\xBD\xA0", "a"));
 }
 
@@ -205,7 +207,8 @@ TEST_F(Pretrained, PiecesMayHaveOtherNumbers) {
   EXPECT_EQ(tokenizer->size(), 3);
   EXPECT_EQ(tokenizer->decode(std::vector<std::int32_t>{2, 0}), "ab");
   EXPECT_THAT(text_of<InvalidArgument>([&] {
-                renumbered(load("tokenizer.json", byte_level()), {"a"}, "<unk>");
+                renumbered(load("tokenizer.json", byte_level()), {"a"},
+                           "<unk>");
               }),
               HasSubstr("the list must have the unknown piece '<unk>'"));
 }
@@ -234,33 +237,38 @@ TEST_F(Pretrained, ErrorsNameTheFileTheFieldAndWhatWasExpected) {
             where +
                 "pre_tokenizer.type is a kind of pre-tokenizer that is not "
                 "known: 'X'");
-  EXPECT_EQ(json("\"a b\"", "\"a c\""),
-            where +
-                "model.merges[0] must join pieces into a piece; 'c' is none");
+  EXPECT_EQ(
+      json("\"a b\"", "\"a c\""),
+      where + "model.merges[0] must join pieces into a piece; 'c' is none");
   EXPECT_EQ(json("\"a b\"", "\"a\""),
             where +
                 "model.merges[0] must be two pieces with a blank between them; "
                 "it is \"a\"");
   EXPECT_EQ(json("\"aab\":4", "\"aab\":-4"),
-            where + "model.vocab must number its pieces from 0 on; 'aab' has "
-                    "-4");
+            where +
+                "model.vocab must number its pieces from 0 on; 'aab' has "
+                "-4");
   EXPECT_EQ(json("\"aab\":4", "\"aab\":4000000000"),
-            where + "model.vocab must number its pieces from 0 on; 'aab' has "
-                    "4000000000");
+            where +
+                "model.vocab must number its pieces from 0 on; 'aab' has "
+                "4000000000");
   EXPECT_EQ(json("\"ids\":[5]", "\"ids\":[55]"),
             where +
                 "post_processor.special_tokens.<end>.ids[0] must be the number "
                 "of a piece; it is 55");
   EXPECT_EQ(json("\"normalizer\":null", "\"normalizer\":{\"type\":\"Q\"}"),
-            where + "normalizer.type is a kind of normalizer that is not "
-                    "known: 'Q'");
+            where +
+                "normalizer.type is a kind of normalizer that is not "
+                "known: 'Q'");
   EXPECT_EQ(json("\"decoder\":{\"type\":\"ByteLevel\"}",
                  "\"decoder\":{\"type\":\"CTC\"}"),
-            where + "decoder.type is a kind of decoder that is not known: "
-                    "'CTC'");
+            where +
+                "decoder.type is a kind of decoder that is not known: "
+                "'CTC'");
   EXPECT_EQ(json("\"single_word\":true", "\"single_word\":1"),
-            where + "added_tokens[1].single_word must be true or false; it is "
-                    "1");
+            where +
+                "added_tokens[1].single_word must be true or false; it is "
+                "1");
   EXPECT_THAT(refused("tokenizer.json", "{"),
               HasSubstr(where + "the file must be JSON"));
   EXPECT_EQ(refused("tokenizer.json", "{}"),
@@ -295,28 +303,33 @@ TEST_F(Pretrained, GgufWithoutATokenizerThatIsKnownIsRefused) {
         .texts("tokenizer.ggml.tokens", {"<unk>", "a", "b"});
     return writer;
   };
-  EXPECT_EQ(gguf(GgufWriter()),
-            where +
-                "the file has no tokenizer: tokenizer.ggml.model is missing");
+  EXPECT_EQ(
+      gguf(GgufWriter()),
+      where + "the file has no tokenizer: tokenizer.ggml.model is missing");
   EXPECT_EQ(gguf(with("rwkv")),
-            where + "tokenizer.ggml.model must be gpt2, llama, bert or t5; it "
-                    "is 'rwkv'");
+            where +
+                "tokenizer.ggml.model must be gpt2, llama, bert or t5; it "
+                "is 'rwkv'");
   EXPECT_EQ(gguf(with("gpt2").text("tokenizer.ggml.pre", "odd")),
-            where + "tokenizer.ggml.pre names a pre-tokenizer that is not "
-                    "known: 'odd'");
+            where +
+                "tokenizer.ggml.pre names a pre-tokenizer that is not "
+                "known: 'odd'");
   EXPECT_EQ(gguf(with("gpt2")),
             where + "the tokenizer needs tokenizer.ggml.merges");
   EXPECT_EQ(gguf(with("gpt2").texts("tokenizer.ggml.merges", {"a b"})),
-            where + "tokenizer.ggml.merges must join tokens into a token; "
-                    "number 0 is 'a b'");
+            where +
+                "tokenizer.ggml.merges must join tokens into a token; "
+                "number 0 is 'a b'");
   EXPECT_EQ(gguf(with("llama")),
             where + "the tokenizer needs tokenizer.ggml.scores");
   EXPECT_EQ(gguf(with("llama").numbers<float>("tokenizer.ggml.scores", 6, {0})),
-            where + "tokenizer.ggml.scores must have one element for each of "
-                    "the 3 tokens; it has 1");
+            where +
+                "tokenizer.ggml.scores must have one element for each of "
+                "the 3 tokens; it has 1");
   EXPECT_EQ(gguf(with("bert").integer("tokenizer.ggml.bos_token_id", 7)),
-            where + "tokenizer.ggml.bos_token_id must be one of the 3 tokens; "
-                    "it is 7");
+            where +
+                "tokenizer.ggml.bos_token_id must be one of the 3 tokens; "
+                "it is 7");
 }
 
 }  // namespace

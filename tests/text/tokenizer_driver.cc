@@ -60,7 +60,8 @@ double fewest_seconds(const text::Tokenizer& tokenizer,
   for (int i = 0; i < rounds; ++i) {
     const auto start = std::chrono::steady_clock::now();
     std::size_t count = 0;
-    for (const std::string& line : lines) count += tokenizer.encode(line).size();
+    for (const std::string& line : lines)
+      count += tokenizer.encode(line).size();
     const std::chrono::duration<double> took =
         std::chrono::steady_clock::now() - start;
     if (count > 0) fewest = std::min(fewest, took.count());

@@ -169,8 +169,8 @@ struct SentencePieceOptions {
   std::vector<std::string> tags = {};
 };
 
-// Was the library built with SentencePiece? It is needed to learn pieces, not to
-// use them: without it the next function throws InvalidArgument.
+// Was the library built with SentencePiece? It is needed to learn pieces, not
+// to use them: without it the next function throws InvalidArgument.
 bool sentencepiece_available();
 
 // Learns pieces from running text. The text is not normalised, so that decode()

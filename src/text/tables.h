@@ -98,9 +98,14 @@ class Trie {
   Node step(Node node, char byte) const {
     const auto wanted = static_cast<unsigned char>(byte);
     if (node == kRoot) return first_[wanted];
-    const Inner& inner = nodes_[node];
-    for (Node i = inner.children; i < inner.children + inner.count; ++i) {
-      if (labels_[i] >= wanted) return labels_[i] == wanted ? i : kNowhere;
+    Node low = nodes_[node].children;
+    Node high = low + nodes_[node].count;
+    while (high - low > 8) {
+      const Node middle = low + (high - low) / 2;
+      (labels_[middle] <= wanted ? low : high) = middle;
+    }
+    for (; low < high; ++low) {
+      if (labels_[low] == wanted) return low;
     }
     return kNowhere;
   }

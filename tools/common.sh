@@ -6,7 +6,8 @@
 
 # Packages as Debian and Ubuntu name them.
 packages_build=(cmake ninja-build g++ pkg-config libhwy-dev nlohmann-json3-dev
-  libcli11-dev libfmt-dev libsentencepiece-dev libcpp-httplib-dev)
+  libcli11-dev libfmt-dev libutf8proc-dev libpcre2-dev libsentencepiece-dev
+  libcpp-httplib-dev)
 packages_test=(python3 python3-venv binutils libgtest-dev libgmock-dev clang-format-14)
 packages_viewer=(nodejs npm chromium)
 packages_clang=(clang-14)

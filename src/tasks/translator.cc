@@ -127,6 +127,14 @@ Translator Translator::load(const fs::path& folder) {
   TranslatorConfig config = config_from_json(
       io::read_file(config_path, "Translator::load"), config_path.string());
   std::unique_ptr<text::Tokenizer> tokenizer = text::load_tokenizer(folder);
+  const text::SpecialIds special = tokenizer->special();
+  if (special.unknown != text::kUnknown || special.begin != text::kBegin ||
+      special.end != text::kEnd) {
+    throw_parse_error("Translator::load", "the first pieces of '",
+                      folder.string(),
+                      "' must be <unk>, <s>, </s>; they have the numbers ",
+                      special.unknown, ", ", special.begin, ", ", special.end);
+  }
   StateDict weights = SafetensorsFile::open(folder / kWeightsFile).state_dict();
   for (auto& [name, tensor] : weights) {
     tensor = to_float32(std::move(tensor), name);

@@ -1,137 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "regard/text/byte_pair.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
-#include <optional>
-#include <queue>
 #include <utility>
 
+#include "io/atomic_file.h"
 #include "io/quote.h"
 #include "io/read_file.h"
 #include "regard/core/error.h"
+#include "text/models.h"
 
 namespace regard::text {
 namespace {
 
 using Kind = BytePairVocabulary::Kind;
 
-// The byte of "<0x41>", if the piece is written so.
-std::optional<std::uint8_t> byte_of(std::string_view piece) {
-  if (piece.size() != 6 || !piece.starts_with("<0x") || piece[5] != '>') {
-    return std::nullopt;
-  }
-  int value = 0;
-  for (const char c : piece.substr(3, 2)) {
-    const char* digits = "0123456789ABCDEF";
-    const char* place = std::strchr(digits, c);
-    if (c == '\0' || place == nullptr) return std::nullopt;
-    value = value * 16 + static_cast<int>(place - digits);
-  }
-  return static_cast<std::uint8_t>(value);
-}
-
-// The bytes of the character that starts a text, 1 where it is not UTF-8.
-std::size_t character_length(std::string_view text) {
-  const auto first = static_cast<unsigned char>(text[0]);
-  const std::size_t length = first < 0x80             ? 1
-                             : (first & 0xe0) == 0xc0 ? 2
-                             : (first & 0xf0) == 0xe0 ? 3
-                             : (first & 0xf8) == 0xf0 ? 4
-                                                      : 1;
-  if (length > text.size()) return 1;
-  for (std::size_t i = 1; i < length; ++i) {
-    if ((static_cast<unsigned char>(text[i]) & 0xc0) != 0x80) return 1;
-  }
-  return length;
-}
-
-// A text on its way: pieces in a list, and the neighbours that could be joined.
-class Joining {
- public:
-  Joining(const std::unordered_map<std::string_view, std::int32_t>& ids,
-          const BytePairVocabulary& vocabulary)
-      : ids_(ids), vocabulary_(vocabulary) {}
-
-  void append(std::int32_t token) {
-    const auto place = static_cast<std::int64_t>(nodes_.size());
-    nodes_.push_back({token, place - 1, -1});
-    if (place > 0) nodes_[static_cast<std::size_t>(place - 1)].next = place;
-  }
-
-  std::vector<std::int32_t> joined() {
-    for (std::size_t i = 0; i < nodes_.size(); ++i) {
-      consider(static_cast<std::int64_t>(i));
-    }
-    while (!pairs_.empty()) {
-      const Pair pair = pairs_.top();
-      pairs_.pop();
-      Node& left = at(pair.left);
-      // One of the two may have been joined with another since.
-      if (left.token != pair.left_token || left.next < 0 ||
-          at(left.next).token != pair.right_token) {
-        continue;
-      }
-      const std::int64_t gone = left.next;
-      left.token = pair.token;
-      left.next = at(gone).next;
-      at(gone).token = -1;
-      if (left.next >= 0) at(left.next).before = pair.left;
-      consider(pair.left);
-      if (left.before >= 0) consider(left.before);
-    }
-    std::vector<std::int32_t> tokens;
-    for (const Node& node : nodes_) {
-      if (node.token >= 0) tokens.push_back(node.token);
-    }
-    return tokens;
-  }
-
- private:
-  struct Node {
-    std::int32_t token;  // -1: joined with the one before
-    std::int64_t before, next;
-  };
-  struct Pair {
-    float score;
-    std::int64_t left;
-    std::int32_t left_token, right_token, token;
-    // The best is on top: the highest score, then the leftmost.
-    bool operator<(const Pair& other) const {
-      return score != other.score ? score < other.score : left > other.left;
-    }
-  };
-
-  Node& at(std::int64_t i) { return nodes_[static_cast<std::size_t>(i)]; }
-
-  void consider(std::int64_t i) {
-    const Node& left = at(i);
-    if (left.next < 0) return;
-    const Node& right = at(left.next);
-    const auto piece = [&](std::int32_t token) -> const std::string& {
-      return vocabulary_.pieces[static_cast<std::size_t>(token)];
-    };
-    // Bytes are never joined, though "<0" and "x41>" might look like pieces.
-    if (!is_normal(left.token) || !is_normal(right.token)) return;
-    both_.assign(piece(left.token)).append(piece(right.token));
-    const auto found = ids_.find(both_);
-    if (found == ids_.end()) return;
-    const auto id = static_cast<std::size_t>(found->second);
-    pairs_.push(
-        {vocabulary_.scores[id], i, left.token, right.token, found->second});
-  }
-
-  bool is_normal(std::int32_t token) const {
-    return vocabulary_.kinds[static_cast<std::size_t>(token)] == Kind::kNormal;
-  }
-
-  const std::unordered_map<std::string_view, std::int32_t>& ids_;
-  const BytePairVocabulary& vocabulary_;
-  std::vector<Node> nodes_;
-  std::priority_queue<Pair> pairs_;
-  std::string both_;
-};
+// Each piece is looked at from each of its places on.
+constexpr std::size_t kLongestPiece = 512;
 
 BytePairTokenizer read_llama2c(std::string_view bytes,
                                const std::string& where) {
@@ -161,6 +49,10 @@ BytePairTokenizer read_llama2c(std::string_view bytes,
       throw_parse_error(name, "piece ", id, " says that it has ", length,
                         " bytes; ", bytes.size() - at, " are left");
     }
+    if (static_cast<std::size_t>(length) > kLongestPiece) {
+      throw_parse_error(name, "a piece has at most ", kLongestPiece,
+                        " bytes; piece ", id, " has ", length);
+    }
     if (!std::isfinite(score)) {
       throw_parse_error(name, "the score of piece ", id, " is no number");
     }
@@ -169,7 +61,7 @@ BytePairTokenizer read_llama2c(std::string_view bytes,
     at += static_cast<std::size_t>(length);
     vocabulary.scores.push_back(score);
     vocabulary.kinds.push_back(id < 3 ? Kind::kControl
-                               : byte_of(vocabulary.pieces.back())
+                               : byte_of_piece(vocabulary.pieces.back())
                                    ? Kind::kByte
                                    : Kind::kNormal);
   }
@@ -197,6 +89,27 @@ std::string with_blanks(std::string_view piece) {
 
 }  // namespace
 
+struct BytePairTokenizer::Parts {
+  explicit Parts(const BytePairVocabulary& v) : vocabulary(v.pieces) {
+    UnigramOptions options;
+    options.unknown = v.unknown;
+    options.byte_fallback = true;
+    for (const Kind kind : v.kinds) {
+      options.hidden.push_back(kind != Kind::kNormal);
+    }
+    model = make_score_bpe(
+        vocabulary, std::vector<double>(v.scores.begin(), v.scores.end()),
+        options);
+  }
+  Vocabulary vocabulary;
+  std::unique_ptr<Model> model;
+};
+
+BytePairTokenizer::BytePairTokenizer(BytePairTokenizer&&) noexcept = default;
+BytePairTokenizer& BytePairTokenizer::operator=(BytePairTokenizer&&) noexcept =
+    default;
+BytePairTokenizer::~BytePairTokenizer() = default;
+
 BytePairTokenizer::BytePairTokenizer(BytePairVocabulary vocabulary)
     : vocabulary_(std::move(vocabulary)) {
   constexpr const char* kWhere = "BytePairTokenizer";
@@ -213,20 +126,18 @@ BytePairTokenizer::BytePairTokenizer(BytePairVocabulary vocabulary)
             "begin, end and unknown must be pieces; there are ", n, ", got ",
             id);
   }
-  bytes_.fill(v.unknown);
   for (std::size_t i = 0; i < n; ++i) {
-    const auto id = static_cast<std::int32_t>(i);
+    require(v.pieces[i].size() <= kLongestPiece, kWhere, "a piece has at most ",
+            kLongestPiece, " bytes; piece ", i, " has ", v.pieces[i].size());
     require(std::isfinite(v.scores[i]), kWhere, "the score of piece ", i,
             " is no number");
     if (v.kinds[i] == Kind::kByte) {
-      const auto byte = byte_of(v.pieces[i]);
+      const auto byte = byte_of_piece(v.pieces[i]);
       require(byte.has_value(), kWhere, "piece ", i,
               " is to be a byte, but is not written as one");
-      bytes_[*byte] = id;
-    } else if (v.kinds[i] == Kind::kNormal && !v.pieces[i].empty()) {
-      ids_.try_emplace(v.pieces[i], id);  // of equals, the first
     }
   }
+  parts_ = std::make_unique<const Parts>(v);
 }
 
 BytePairTokenizer BytePairTokenizer::load_llama2c(
@@ -282,7 +193,11 @@ BytePairTokenizer BytePairTokenizer::from_gguf(const GgufFile& file) {
     if (!std::isfinite(static_cast<float>(score))) {
       throw_parse_error(where, "the score of token ", i, " is no number");
     }
-    if (type == kByteType && !byte_of((*pieces)[i])) {
+    if ((*pieces)[i].size() > kLongestPiece) {
+      throw_parse_error(where, "a token has at most ", kLongestPiece,
+                        " bytes; token ", i, " has ", (*pieces)[i].size());
+    }
+    if (type == kByteType && !byte_of_piece((*pieces)[i])) {
       throw_parse_error(where, "token ", i,
                         " is to be a byte, but is not written as one");
     }
@@ -296,24 +211,72 @@ BytePairTokenizer BytePairTokenizer::from_gguf(const GgufFile& file) {
   return BytePairTokenizer(std::move(v));
 }
 
-std::vector<std::int32_t> BytePairTokenizer::encode(
-    std::string_view text) const {
-  if (text.empty()) return {};
-  Joining joining(ids_, vocabulary_);
+Encoding BytePairTokenizer::encode(std::string_view text,
+                                   const EncodeOptions& options) const {
+  const std::int64_t around = options.add_special_tokens ? 1 : 0;
+  require(options.max_length == 0 || options.max_length > around,
+          "Tokenizer::encode", "max_length must leave room beside ", around,
+          " special tokens; it is ", options.max_length);
+  Encoding encoding;
+  const auto add = [&](std::int32_t id, std::int32_t word, ByteRange range) {
+    if (options.max_length > 0 &&
+        std::ssize(encoding.ids) == options.max_length) {
+      return;
+    }
+    encoding.ids.push_back(id);
+    encoding.words.push_back(word);
+    encoding.types.push_back(0);
+    if (options.offsets) encoding.offsets.push_back(range);
+  };
+  if (options.add_special_tokens) add(vocabulary_.begin, -1, {});
+  if (text.empty()) return encoding;
   std::string with_blank = " ";
   with_blank += text;
-  for (std::string_view left = with_blank; !left.empty();) {
-    const std::string_view character = left.substr(0, character_length(left));
-    left.remove_prefix(character.size());
-    if (const auto found = ids_.find(character); found != ids_.end()) {
-      joining.append(found->second);
-      continue;
+  std::vector<Piece> pieces;
+  parts_->model->encode(with_blank, pieces);
+  std::int32_t word = 0;
+  for (const Piece& piece : pieces) {
+    const std::uint32_t begin = piece.bytes.begin;
+    if (begin > 1 && with_blank[begin] == ' ' && with_blank[begin - 1] != ' ') {
+      ++word;
     }
-    for (const char byte : character) {
-      joining.append(bytes_[static_cast<unsigned char>(byte)]);
-    }
+    add(piece.id, word,
+        {begin == 0 ? 0 : std::int64_t{begin} - 1,
+         std::int64_t{piece.bytes.end} - 1});
   }
-  return joining.joined();
+  return encoding;
+}
+
+std::string BytePairTokenizer::piece(std::int32_t id) const {
+  require(id >= 0 && id < size(), "Tokenizer::piece",
+          "pieces have numbers from 0 to ", size() - 1, "; got ", id);
+  return vocabulary_.pieces[static_cast<std::size_t>(id)];
+}
+
+std::int32_t BytePairTokenizer::id_of(std::string_view piece) const {
+  const std::int32_t id = parts_->vocabulary.find(piece);
+  return id == kNone ? vocabulary_.unknown : id;
+}
+
+void BytePairTokenizer::save(const std::filesystem::path& folder) const {
+  const BytePairVocabulary& v = vocabulary_;
+  require(v.unknown == 0 && v.begin == 1 && v.end == 2, "Tokenizer::save",
+          "a tokenizer that came inside a model's file is saved with it");
+  io::AtomicFile file(folder / "tokenizer.bin", "Tokenizer::save");
+  const auto write = [&](auto value) {
+    file.write({reinterpret_cast<const char*>(&value), sizeof(value)});
+  };
+  std::int32_t longest = 1;
+  for (const std::string& piece : v.pieces) {
+    longest = std::max(longest, static_cast<std::int32_t>(piece.size()));
+  }
+  write(longest);
+  for (std::size_t i = 0; i < v.pieces.size(); ++i) {
+    write(v.scores[i]);
+    write(static_cast<std::int32_t>(v.pieces[i].size()));
+    file.write(v.pieces[i]);
+  }
+  file.commit();
 }
 
 std::string BytePairTokenizer::decode(std::int32_t before,
@@ -324,7 +287,7 @@ std::string BytePairTokenizer::decode(std::int32_t before,
       vocabulary_.pieces[static_cast<std::size_t>(token)];
   switch (vocabulary_.kinds[static_cast<std::size_t>(token)]) {
     case Kind::kByte:
-      return std::string(1, static_cast<char>(*byte_of(piece)));
+      return std::string(1, static_cast<char>(*byte_of_piece(piece)));
     case Kind::kControl:
       return token == vocabulary_.begin || token == vocabulary_.end
                  ? std::string()
@@ -336,12 +299,14 @@ std::string BytePairTokenizer::decode(std::int32_t before,
   return first ? piece.substr(1) : piece;
 }
 
-std::string BytePairTokenizer::decode(
-    std::span<const std::int32_t> tokens) const {
+std::string BytePairTokenizer::decode(std::span<const std::int32_t> tokens,
+                                      SpecialTokens special) const {
   std::string text;
   std::int32_t before = vocabulary_.begin;
   for (const std::int32_t token : tokens) {
-    text += decode(before, token);
+    const bool kept = special == SpecialTokens::kKeep &&
+                      (token == vocabulary_.begin || token == vocabulary_.end);
+    text += kept ? piece(token) : decode(before, token);
     before = token;
   }
   return text;

@@ -17,10 +17,6 @@ namespace {
 
 bool sentencepiece_available() { return false; }
 
-std::unique_ptr<Tokenizer> load_sentencepiece(const std::filesystem::path&) {
-  refuse("load_tokenizer");
-}
-
 std::unique_ptr<Tokenizer> train_sentencepiece(std::span<const std::string>,
                                                const SentencePieceOptions&) {
   refuse("train_sentencepiece");

@@ -2,46 +2,41 @@
 #include "regard/text/utf8.h"
 
 #include "regard/core/error.h"
+#include "text/unicode.h"
 
 namespace regard::text {
-namespace {
-
-struct Decoded {
-  char32_t code_point = 0;
-  std::size_t length = 0;  // 0 where the bytes are no code point
-};
-
-Decoded decode(std::string_view text) {
+Decoded decode_first(std::string_view text) {
   const auto byte = [text](std::size_t i) {
     return static_cast<unsigned char>(text[i]);
   };
+  constexpr Decoded kInvalid{0xFFFD, 1, false};
   const unsigned char first = byte(0);
-  if (first < 0x80) return {first, 1};
-  const std::size_t length = first >= 0xF0   ? 4
-                             : first >= 0xE0 ? 3
-                             : first >= 0xC2 ? 2
-                                             : 0;
-  if (length == 0 || first > 0xF4 || text.size() < length) return {};
-  char32_t code_point = first & (0x7Fu >> length);
+  if (first < 0x80) return {first, 1, true};
+  const std::uint32_t length = first >= 0xF0   ? 4
+                               : first >= 0xE0 ? 3
+                               : first >= 0xC2 ? 2
+                                               : 0;
+  if (length == 0 || first > 0xF4 || text.size() < length) return kInvalid;
+  char32_t code = first & (0x7Fu >> length);
   for (std::size_t i = 1; i < length; ++i) {
-    if ((byte(i) & 0xC0) != 0x80) return {};
-    code_point = code_point << 6 | (byte(i) & 0x3Fu);
+    if ((byte(i) & 0xC0) != 0x80) return kInvalid;
+    code = code << 6 | (byte(i) & 0x3Fu);
   }
   constexpr char32_t kLeast[] = {0, 0, 0x80, 0x800, 0x10000};
-  const bool surrogate = code_point >= 0xD800 && code_point < 0xE000;
-  if (code_point < kLeast[length] || code_point > 0x10FFFF || surrogate) {
-    return {};
-  }
-  return {code_point, length};
+  const bool surrogate = code >= 0xD800 && code < 0xE000;
+  if (code < kLeast[length] || code > 0x10FFFF || surrogate) return kInvalid;
+  return {code, length, true};
 }
-
-}  // namespace
 
 std::size_t find_invalid_utf8(std::string_view text) {
   for (std::size_t i = 0; i < text.size();) {
-    const std::size_t length = decode(text.substr(i)).length;
-    if (length == 0) return i;
-    i += length;
+    if (static_cast<unsigned char>(text[i]) < 0x80) {
+      ++i;
+      continue;
+    }
+    const Decoded next = decode_first(text.substr(i));
+    if (!next.valid) return i;
+    i += next.length;
   }
   return std::string_view::npos;
 }
@@ -50,10 +45,10 @@ std::u32string code_points(std::string_view text) {
   std::u32string points;
   points.reserve(text.size());
   for (std::size_t i = 0; i < text.size();) {
-    const Decoded next = decode(text.substr(i));
-    require(next.length != 0, "code_points",
+    const Decoded next = decode_first(text.substr(i));
+    require(next.valid, "code_points",
             "the text must be UTF-8; it is not at byte ", i);
-    points.push_back(next.code_point);
+    points.push_back(next.code);
     i += next.length;
   }
   return points;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A vocabulary of words, and which of the two kinds of tokenizer a folder has.
+// A vocabulary of words.
 #include <algorithm>
 #include <map>
 #include <unordered_map>
@@ -46,27 +46,55 @@ class Words : public Tokenizer {
     return static_cast<std::int64_t>(pieces_.size());
   }
 
-  std::vector<std::int32_t> encode(std::string_view line) const override {
+  SpecialIds special() const override {
+    return {.unknown = kUnknown, .begin = kBegin, .end = kEnd};
+  }
+
+  Encoding encode(std::string_view line,
+                  const EncodeOptions& options) const override {
     const std::size_t bad = find_invalid_utf8(line);
     require(bad == std::string_view::npos, "Tokenizer::encode",
             "the line must be UTF-8; it is not at byte ", bad + 1);
-    std::vector<std::int32_t> ids;
-    for_each_word(line, [this, &ids](std::string_view word) {
-      const std::int32_t id = id_of(word);
+    Encoding encoding;
+    const auto add = [&](std::int32_t id, std::int32_t word, ByteRange range) {
+      encoding.ids.push_back(id);
+      encoding.words.push_back(word);
+      encoding.types.push_back(0);
+      if (options.offsets) encoding.offsets.push_back(range);
+    };
+    const std::int64_t around = options.add_special_tokens ? 2 : 0;
+    require(options.max_length == 0 || options.max_length > around,
+            "Tokenizer::encode", "max_length must leave room beside ", around,
+            " special tokens; it is ", options.max_length);
+    if (options.add_special_tokens) add(kBegin, -1, {});
+    std::int32_t word = 0;
+    std::int64_t count = 0;
+    for_each_word(line, [&](std::string_view text) {
+      if (options.max_length > 0 && ++count > options.max_length - around) {
+        return;
+      }
+      const std::int32_t id = id_of(text);
+      const std::int64_t begin = text.data() - line.data();
       // A word that looks like a tag is not one.
-      ids.push_back(is_control(id) ? kUnknown : id);
+      add(is_control(id) ? kUnknown : id, word,
+          {begin, begin + std::ssize(text)});
+      if (!goes_on(text)) ++word;
     });
-    return ids;
+    if (options.add_special_tokens) add(kEnd, -1, {});
+    return encoding;
   }
 
-  std::string decode(std::span<const std::int32_t> ids) const override {
+  std::string decode(std::span<const std::int32_t> ids,
+                     SpecialTokens special) const override {
     std::string text;
     bool joined = true;  // no blank before the next piece
     for (const std::int32_t id : ids) {
-      if (id != kUnknown && is_control(id)) continue;
       std::string word = piece(id);
+      if (special == SpecialTokens::kSkip && id != kUnknown && is_control(id)) {
+        continue;
+      }
       if (!joined) text += ' ';
-      joined = word.size() > 2 && word.ends_with("@@");
+      joined = goes_on(word);
       if (joined) word.resize(word.size() - 2);
       text += word;
     }
@@ -96,6 +124,9 @@ class Words : public Tokenizer {
   }
 
  private:
+  static bool goes_on(std::string_view word) {
+    return word.size() > 2 && word.ends_with("@@");
+  }
   bool is_control(std::int32_t id) const {
     return static_cast<std::size_t>(id) < controls_;
   }
@@ -164,17 +195,6 @@ std::unique_ptr<Tokenizer> load_words(const std::filesystem::path& path) {
                       "control");
   }
   return std::make_unique<Words>(std::move(pieces), controls - special.size());
-}
-
-std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& folder) {
-  if (std::filesystem::exists(folder / kSentencePieceFile)) {
-    return load_sentencepiece(folder / kSentencePieceFile);
-  }
-  if (std::filesystem::exists(folder / kWordFile)) {
-    return load_words(folder / kWordFile);
-  }
-  throw_io_error("load_tokenizer", "'", folder.string(), "' has neither ",
-                 kSentencePieceFile, " nor ", kWordFile);
 }
 
 }  // namespace regard::text

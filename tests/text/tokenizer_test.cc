@@ -103,7 +103,7 @@ TEST(Tokenizer, NamesAFolderWithoutOne) {
   const TemporaryFolder folder;
   EXPECT_THAT([&] { load_tokenizer(folder.path()); },
               ThrowsMessage<IoError>(
-                  HasSubstr("has neither tokenizer.model nor vocabulary.txt")));
+                  HasSubstr("has no tokenizer: no tokenizer.json, ")));
 }
 
 // Sentences of words made of a few syllables.
@@ -224,8 +224,8 @@ TEST(SentencePiece, NamesAFileThatIsNoModel) {
   const TemporaryFolder folder;
   write_text(folder / "tokenizer.model", "not a model");
   EXPECT_THAT([&] { load_tokenizer(folder.path()); },
-              ThrowsMessage<ParseError>(
-                  HasSubstr("tokenizer.model' is no model of SentencePiece")));
+              ThrowsMessage<ParseError>(HasSubstr(
+                  "tokenizer.model': this is no model of SentencePiece")));
   std::filesystem::remove(folder / "tokenizer.model");
   std::filesystem::create_directory(folder / "tokenizer.model");
   EXPECT_THAT([&] { load_tokenizer(folder.path()); },

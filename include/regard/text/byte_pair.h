@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
 #include "regard/io/gguf.h"
+#include "regard/text/tokenizer.h"
 
 namespace regard::text {
 
@@ -34,12 +34,13 @@ struct BytePairVocabulary {
 // blank in front, its characters become pieces, and of all neighbours that make
 // a piece together, those with the highest score are joined, the leftmost
 // first, until none is left. A character that is no piece becomes its bytes.
-class BytePairTokenizer {
+class BytePairTokenizer : public Tokenizer {
  public:
   // Throws InvalidArgument where the parts do not fit together.
   explicit BytePairTokenizer(BytePairVocabulary vocabulary);
-  BytePairTokenizer(BytePairTokenizer&&) noexcept = default;
-  BytePairTokenizer& operator=(BytePairTokenizer&&) noexcept = default;
+  BytePairTokenizer(BytePairTokenizer&&) noexcept;
+  BytePairTokenizer& operator=(BytePairTokenizer&&) noexcept;
+  ~BytePairTokenizer() override;
 
   // tokenizer.bin as llama2.c exports it: the pieces 0, 1 and 2 are unknown,
   // begin and end. Throws ParseError for a broken file, IoError for one that
@@ -51,27 +52,39 @@ class BytePairTokenizer {
   static BytePairTokenizer from_gguf(const GgufFile& file);
 
   const BytePairVocabulary& vocabulary() const { return vocabulary_; }
-  std::int64_t size() const {
+  std::int64_t size() const override {
     return static_cast<std::int64_t>(vocabulary_.pieces.size());
   }
+  SpecialIds special() const override {
+    return {.unknown = vocabulary_.unknown,
+            .begin = vocabulary_.begin,
+            .end = vocabulary_.end};
+  }
 
-  // Without begin and end. Any bytes are a text: what is not UTF-8 becomes
-  // bytes. Time grows with n log n.
-  std::vector<std::int32_t> encode(std::string_view text) const;
+  using Tokenizer::decode;
+  using Tokenizer::encode;
+  // What is not UTF-8 becomes its bytes here, not U+FFFD. Special tokens are
+  // not found in a text. Begin stands around a text, and end does not.
+  Encoding encode(std::string_view text,
+                  const EncodeOptions& options) const override;
 
   // What `token` adds to a text in which it follows `before`; the blank that
   // encode() put in front goes away after begin. Throws InvalidArgument for a
   // token that is none.
   std::string decode(std::int32_t before, std::int32_t token) const;
-  // All of them, after begin.
-  std::string decode(std::span<const std::int32_t> tokens) const;
+  // All of them, after begin. Only begin and end leave no trace.
+  std::string decode(std::span<const std::int32_t> tokens,
+                     SpecialTokens special) const override;
+
+  std::string piece(std::int32_t id) const override;
+  std::int32_t id_of(std::string_view piece) const override;
+  // As llama2.c's tokenizer.bin.
+  void save(const std::filesystem::path& folder) const override;
 
  private:
   BytePairVocabulary vocabulary_;
-  // The pieces that text may become; views of vocabulary_.pieces, whose
-  // elements never move.
-  std::unordered_map<std::string_view, std::int32_t> ids_;
-  std::array<std::int32_t, 256> bytes_{};  // unknown where there is no piece
+  struct Parts;
+  std::unique_ptr<const Parts> parts_;
 };
 
 }  // namespace regard::text

@@ -323,11 +323,11 @@ void add_input_options(App& app, ViewFlags& flags) {
       ->group(group);
   app.add_option("--layer", flags.layer, "Where to open: the layer, from 0")
       ->type_name("L")
-      ->check(CLI::Range(0, 9999).description(""))
+      ->check(whole_between(0, 9999))
       ->group(group);
   app.add_option("--head", flags.head, "Where to open: the head, from 0")
       ->type_name("H")
-      ->check(CLI::Range(0, 9999).description(""))
+      ->check(whole_between(0, 9999))
       ->group(group);
 }
 

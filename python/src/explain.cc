@@ -41,7 +41,7 @@ void bind_explain(nb::module_& m) {
       .def_ro("threads", &Explanation::threads)
       .def_ro("rows", &Explanation::rows)
       .def_ro("row_blocks", &Explanation::row_blocks)
-      .def_ro("rows_a_block", &Explanation::rows_a_block)
+      .def_ro("rows_per_block", &Explanation::rows_per_block)
       .def_ro("splits", &Explanation::splits)
       .def_ro("tile_rows", &Explanation::tile_rows)
       .def_ro("tile_keys", &Explanation::tile_keys)

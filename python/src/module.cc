@@ -20,7 +20,7 @@ namespace {
 bool work_with_openmp() {
   void* const parallel = dlsym(RTLD_DEFAULT, "GOMP_parallel");
   if (parallel == nullptr) return false;
-  regard::work_with_team(reinterpret_cast<regard::Team>(parallel));
+  regard::use_external_threads(reinterpret_cast<regard::Team>(parallel));
   return true;
 }
 

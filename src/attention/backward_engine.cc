@@ -88,7 +88,7 @@ class HeadWork {
   std::size_t lay_out(std::byte* base) {
     const std::int64_t padded = groups() * kGroupRows;
     const auto columns = [](std::int64_t n) { return (n + 15) / 16 * 16; };
-    Carver memory(base);
+    Arena memory(base);
     memory.take(head_.queries, padded * p_.d_k);
     memory.take(head_.d_outs, padded * p_.d_v);
     memory.take(head_.query_rows, padded * columns(p_.d_k));

@@ -13,9 +13,9 @@ namespace regard::detail {
 
 // Cuts arrays from one piece of memory, each from a cache line on. Without
 // memory it only measures.
-class Carver {
+class Arena {
  public:
-  explicit Carver(std::byte* memory) : memory_(memory) {}
+  explicit Arena(std::byte* memory) : memory_(memory) {}
 
   template <typename U>
   void take(U*& to, std::int64_t count) {
@@ -47,7 +47,7 @@ class BackwardRows {
   std::int64_t count() const { return entry_.q_len * p_.group; }
   const kernels::AttentionRow& row(std::int64_t i) const { return rows_[i]; }
 
-  void lay_out(Carver& memory) {
+  void lay_out(Arena& memory) {
     const auto parts = static_cast<std::int64_t>(masks_.dense_parts());
     memory.take(rows_, count());
     memory.take(backward_rows_, count());

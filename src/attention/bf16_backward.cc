@@ -39,7 +39,7 @@ class Bf16HeadWork {
 
  private:
   std::size_t lay_out(std::byte* base) {
-    Carver memory(base);
+    Arena memory(base);
     rows_.lay_out(memory);
     memory.take(head_.deltas, rows_.count());
     memory.take(head_.d_slopes, rows_.count());

@@ -39,7 +39,7 @@ void explain_fused(const Problem<T>& p, const EntryMasks<T>& masks,
   e.path = AttentionPath::kFused;
   e.threads = plan.threads;
   e.row_blocks = plan.blocks.size();
-  e.rows_a_block = plan.blocks.rows();
+  e.rows_per_block = plan.blocks.rows();
   e.splits = plan.splits;
   e.tile_rows = kernels::kGroupRows;
   e.tile_keys = kernels::kKeyBlock;
@@ -68,7 +68,7 @@ void explain_plain(const Problem<T>& p, Explanation& e) {
         e.threads, thread_count(p.options.threads, p.heads * entry.q_len));
   }
   e.row_blocks = e.rows;
-  e.rows_a_block = 1;
+  e.rows_per_block = 1;
   e.visited_pairs = e.pairs;
   const std::int64_t bytes = e.shape.dtype == DType::kFloat64 ? 8 : 4;
   e.scratch_bytes = e.threads * (longest + p.d_v) * bytes;
@@ -205,7 +205,7 @@ std::string to_string(const Explanation& e) {
          << grouped(e.skipped_tiles) << " skipped\n";
     text << "rows       " << grouped(e.rows) << " in "
          << count_of(e.row_blocks, "block", "blocks") << " of at most "
-         << e.rows_a_block << "\n";
+         << e.rows_per_block << "\n";
     text << "keys       splits of " << grouped(kernels::kSplitKeys) << ", "
          << (e.splits > 0 ? "side by side" : "one after the other") << "\n";
   }

@@ -250,16 +250,16 @@ template <typename T>
 class HeadCounter {
  public:
   HeadCounter(const Problem<T>& p, const BoundMask& mask, std::int64_t index,
-              int rows_a_block)
+              int rows_per_block)
       : count_block_(p, mask),
         index_(index),
         group_(p.group),
-        block_rows_(rows_a_block),
+        block_rows_(rows_per_block),
         rows_(p.entry(index).q_len * p.group),
         // Moved by so many blocks, a range is moved by whole splits, and its
         // tiles with it.
-        period_(std::lcm<std::int64_t>(rows_a_block, kSplitKeys * group_) /
-                rows_a_block),
+        period_(std::lcm<std::int64_t>(rows_per_block, kSplitKeys * group_) /
+                rows_per_block),
         stretches_(p.options.mask, mask, index) {}
 
   TileCount operator()() {

@@ -16,8 +16,9 @@ constexpr const char* kWhere = "autograd::cross_entropy";
 std::int64_t rows_at_once(std::int64_t vocab) {
   constexpr std::int64_t kScores = 5 << 18;
   return std::clamp<std::int64_t>(kScores / std::max<std::int64_t>(vocab, 1) /
-                                      kernels::kTileRows * kernels::kTileRows,
-                                  kernels::kTileRows, 128);
+                                      kernels::kGemmTileRows *
+                                      kernels::kGemmTileRows,
+                                  kernels::kGemmTileRows, 128);
 }
 
 // One call: the scores exist for `chunk` rows at a time.

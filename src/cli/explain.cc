@@ -54,7 +54,7 @@ std::string as_json(const Explanation& e) {
       {"threads", e.threads},
       {"rows", e.rows},
       {"row_blocks", e.row_blocks},
-      {"rows_a_block", e.rows_a_block},
+      {"rows_per_block", e.rows_per_block},
       {"splits", e.splits},
       {"tile_rows", e.tile_rows},
       {"tile_keys", e.tile_keys},

@@ -282,7 +282,7 @@ class Crew {
   bool stop_ = false;
 };
 
-// The team of work_with_team, and the process that has it.
+// The team of use_external_threads, and the process that has it.
 struct TeamOfProcess {
   std::atomic<Team> team{nullptr};
   std::atomic<std::uint64_t> generation{0};
@@ -376,7 +376,7 @@ ThreadPool& ThreadPool::shared() {
   return *pool;
 }
 
-void work_with_team(Team team) noexcept {
+void use_external_threads(Team team) noexcept {
   TeamOfProcess& ours = team_of_process();
   ours.generation.store(fork_count().load(std::memory_order_relaxed),
                         std::memory_order_relaxed);

@@ -295,7 +295,7 @@ class KeyRunPass {
       store_no_bias(block.row_count, g, begin_, end_);
       return;
     }
-    careful_ = !finite_ || !head_.finite[g];
+    skip_zeros_ = !finite_ || !head_.finite[g];
     bool has_turn = false;
     for (std::int64_t key = begin_; key < end_; key += kKeyBlock) {
       const std::int64_t skip = key - begin_;
@@ -413,7 +413,7 @@ class KeyRunPass {
                                    .out_stride = columns,
                                    .waiting = nullptr,
                                    .from_zero = false};
-        if (careful_) {
+        if (skip_zeros_) {
           value_some_skipping_zeros<Weights::kRowMajor>(static_cast<int>(count),
                                                         vecs, product);
         } else {
@@ -437,7 +437,7 @@ class KeyRunPass {
         .columns = columns,
         .out = head_.d_query_rows + g * kGroupRows * columns,
         .waiting = scores.waiting(),
-        .skip_zeros = careful_};
+        .skip_zeros = skip_zeros_};
     product.run([&](int tile) HWY_ATTR { return scores.tile_keys(tile); },
                 [](int) HWY_ATTR { return true; });
     if (adds_bias()) add_bias(scores, g);
@@ -554,7 +554,7 @@ class KeyRunPass {
   const BackwardScratch memory_;
   const std::int64_t begin_, end_;
   bool finite_ = true;  // the keys and values are
-  bool careful_ = false;
+  bool skip_zeros_ = false;
 };
 
 // ---- pass 3 ----

@@ -35,13 +35,13 @@ struct SplitState {
 
 class ForwardPass {
  public:
-  // careful: multiply only values whose weight is not zero, so that an infinite
-  // or NaN value reaches no row that gives it no weight. The fast way
-  // multiplies by zero; whoever finds its result not finite goes the careful
-  // way. `kept`: takes the weights, before dropout; or null.
+  // skip_zeros: multiply only values whose weight is not zero, so that an
+  // infinite or NaN value reaches no row that gives it no weight. It is slow:
+  // whoever finds the result of the other way not finite runs again with it.
+  // `kept`: takes the weights, before dropout; or null.
   HWY_INLINE ForwardPass(const AttentionBlock& block, ScoreBlock& scores,
-                         bool careful, KeptWeights* kept)
-      : block_(block), scores_(scores), careful_(careful), kept_(kept) {}
+                         bool skip_zeros, KeptWeights* kept)
+      : block_(block), scores_(scores), skip_zeros_(skip_zeros), kept_(kept) {}
 
   HWY_INLINE void run_split(std::int64_t split, SplitState state) {
     const int groups = scores_.groups();
@@ -229,7 +229,7 @@ class ForwardPass {
                                   .columns = columns,
                                   .out = out,
                                   .waiting = scores_.waiting(),
-                                  .skip_zeros = careful_};
+                                  .skip_zeros = skip_zeros_};
     product.run([&](int tile) HWY_ATTR { return scores_.tile_keys(tile); },
                 [&](int tile) HWY_ATTR { return started[tile]; });
     for (int r = 0; r < rows; r += kTileRows) {
@@ -272,7 +272,7 @@ class ForwardPass {
 
   const AttentionBlock& block_;
   ScoreBlock& scores_;
-  const bool careful_;
+  const bool skip_zeros_;
   KeptWeights* const kept_;
   HWY_ALIGN float factors_[kGroupRows] = {};
 };

@@ -45,10 +45,10 @@ SplitState total_of(const AttentionBlock& block) {
 
 // All splits; false if the fast way met a value that is not finite.
 HWY_NOINLINE bool run(const AttentionBlock& block, ScoreBlock& scores,
-                      bool careful, KeptWeights* kept) {
+                      bool skip_zeros, KeptWeights* kept) {
   const AttentionScratch memory(block.scratch, block.row_count, block.keys.d_k,
                                 block.keys.d_v);
-  ForwardPass pass(block, scores, careful, kept);
+  ForwardPass pass(block, scores, skip_zeros, kept);
   const SplitState total = total_of(block);
   const SplitState part(memory.states[1], scores.groups() * kGroupRows);
   const std::int64_t first = scores.begin() / kSplitKeys;
@@ -58,7 +58,7 @@ HWY_NOINLINE bool run(const AttentionBlock& block, ScoreBlock& scores,
     pass.merge(total, part);
   }
   if (block.has_sink) pass.add_sinks(total);
-  return pass.write(total) || careful;
+  return pass.write(total) || skip_zeros;
 }
 
 void Forward(const AttentionBlock& block) {

@@ -318,7 +318,7 @@ class BlockForward {
     f_.add_values(head_, work);
     for (int slot = 0; slot < slots; ++slot) {
       if (!head_.values_are_finite[groups[slot]])
-        add_wild_values(s, work, slot);
+        add_non_finite_values(s, work, slot);
     }
   }
 
@@ -358,7 +358,7 @@ class BlockForward {
   }
 
   // Infinite and NaN values reach the rows that give them weight.
-  void add_wild_values(int s, const Bf16Strip& work, int slot) {
+  void add_non_finite_values(int s, const Bf16Strip& work, int slot) {
     const AttentionKeys& keys = block_.keys;
     const std::int64_t first = work.groups[slot] * kGroupKeys;
     for (int i = 0; i < kGroupKeys && first + i < head_.kv_len; ++i) {

@@ -94,7 +94,7 @@ void pack_keys(const Bf16Bits* const* rows, int steps, Bf16Bits* to,
 bool pack_values(const Bf16Bits* const* rows, int tiles,
                  Bf16Bits* to) noexcept {
   const __m512i exponent = _mm512_set1_epi16(0x7f80);
-  __mmask32 wild = 0;  // an exponent of all ones: infinite or NaN
+  __mmask32 non_finite = 0;  // an exponent of all ones: infinite or NaN
   for (int p = 0; p < 16; ++p) {
     for (int tile = 0; tile < tiles; ++tile) {
       const __m256i low = _mm256_loadu_si256(
@@ -104,12 +104,12 @@ bool pack_values(const Bf16Bits* const* rows, int tiles,
       const __m512i both =
           _mm512_or_si512(_mm512_cvtepu16_epi32(low),
                           _mm512_slli_epi32(_mm512_cvtepu16_epi32(high), 16));
-      wild |=
+      non_finite |=
           _mm512_cmpeq_epi16_mask(_mm512_and_si512(both, exponent), exponent);
       _mm512_store_si512(to + tile * kTileBf16 + p * 32, both);
     }
   }
-  return wild == 0;
+  return non_finite == 0;
 }
 
 void weigh(const Bf16Head&, const Bf16Strip& strip) noexcept {

@@ -30,7 +30,7 @@ std::int64_t bundles_of(std::int64_t rows) {
   return (strips_of(rows) + kBundleStrips - 1) / kBundleStrips;
 }
 
-bool is_wild(Bf16Bits bits) { return (bits & 0x7f80) == 0x7f80; }
+bool is_non_finite(Bf16Bits bits) { return (bits & 0x7f80) == 0x7f80; }
 float to_float(Bf16Bits bits) {
   return std::bit_cast<float>(std::uint32_t{bits} << 16);
 }
@@ -47,8 +47,8 @@ struct StripState {
   float row_sums[kStripRows], slopes[kStripRows];
   std::int64_t begin, end;  // keys that some row sees
   std::int64_t all_begin,
-      all_end;  // keys that every row does, dense parts apart
-  bool wild;    // d_out has an element that is not finite
+      all_end;      // keys that every row does, dense parts apart
+  bool non_finite;  // d_out has an element that is not finite
 };
 
 // The parts of a head's memory.
@@ -214,7 +214,8 @@ class HeadBackward {
       for (int r = 0; r < kStripRows; ++r) part[r] = staged[r] + 32 * panel;
       if (!f_.pack_values(part, 2, pairs)) {
         finite = false;
-        for (Bf16Bits& bits : pairs) bits = is_wild(bits) ? Bf16Bits{0} : bits;
+        for (Bf16Bits& bits : pairs)
+          bits = is_non_finite(bits) ? Bf16Bits{0} : bits;
       }
       Bf16Bits* const to =
           turned + (strip / kBundleStrips * panels + panel) * kPanelTiles +
@@ -238,7 +239,7 @@ class HeadBackward {
     }
     pack_rows(queries, d_k_, s, m_.queries, m_.turned_queries, strip.norms);
     float unused[kStripRows];
-    strip.wild =
+    strip.non_finite =
         !pack_rows(d_outs, d_v_, s, m_.d_outs, m_.turned_d_outs, unused);
     strip.begin = head_.kv_len;
     strip.end = strip.all_begin = 0;
@@ -406,9 +407,9 @@ class HeadBackward {
                         .right_stride = kPanelTiles,
                         .d_queries = m_.d_scores_left +
                                      in_bundle * kChunkGroups * 2 * kTileBf16});
-    if (strip.wild) {
+    if (strip.non_finite) {
       for (int slot = 0; slot < slots; ++slot) {
-        add_wild(s, in_bundle, groups[slot] - first);
+        add_non_finite(s, in_bundle, groups[slot] - first);
       }
     }
   }
@@ -429,14 +430,15 @@ class HeadBackward {
 
   // Infinite and NaN elements of d_out reach the values of the keys that the
   // row gives weight.
-  void add_wild(std::int64_t s, std::int64_t in_bundle, std::int64_t group) {
+  void add_non_finite(std::int64_t s, std::int64_t in_bundle,
+                      std::int64_t group) {
     const Bf16Bits* const weights = right_tiles(m_.weights, in_bundle, group);
     for (int r = 0; r < kStripRows; ++r) {
       if (s * kStripRows + r >= head_.row_count) break;
       const void* const d_out = head_.backward_rows[s * kStripRows + r].d_out;
       for (std::int64_t c = 0; c < d_v_; ++c) {
         const BFloat16 value(element(d_out, c));
-        if (!is_wild(value.bits)) continue;
+        if (!is_non_finite(value.bits)) continue;
         for (int key = 0; key < kGroupKeys; ++key) {
           const Bf16Bits weight = weights[key / 16 * kTileBf16 + r % 16 * 32 +
                                           key % 16 * 2 + r / 16];

@@ -315,16 +315,16 @@ void PackKeys(const Bf16Bits* const* rows, int steps, Bf16Bits* to,
 }
 
 bool PackValues(const Bf16Bits* const* rows, int tiles, Bf16Bits* to) {
-  bool wild = false;  // an exponent of all ones: infinite or NaN
+  bool non_finite = false;  // an exponent of all ones: infinite or NaN
   for (int p = 0; p < 16; ++p) {
     for (int c = 0; c < tiles * 16; ++c) {
       Bf16Bits* const at = to + c / 16 * kTileBf16 + p * 32 + c % 16 * 2;
       at[0] = rows[p][c];
       at[1] = rows[p + 16][c];
-      wild |= (at[0] & 0x7f80) == 0x7f80 || (at[1] & 0x7f80) == 0x7f80;
+      non_finite |= (at[0] & 0x7f80) == 0x7f80 || (at[1] & 0x7f80) == 0x7f80;
     }
   }
-  return !wild;
+  return !non_finite;
 }
 
 }  // namespace HWY_NAMESPACE

@@ -86,7 +86,7 @@ HWY_INLINE void gemm_tile(const GemmTile& t) {
   const float* HWY_RESTRICT b = t.b;
   const float* ahead = t.ahead;
   const std::int64_t a_row = kLeft == LeftSide::kPacked ? 1 : t.a_row;
-  constexpr std::int64_t kStep = kLeft == LeftSide::kPacked ? kTileRows : 1;
+  constexpr std::int64_t kStep = kLeft == LeftSide::kPacked ? kGemmTileRows : 1;
   GemmVec sum[kRows][kVecs];
   std::int64_t i = 0;
   do {
@@ -143,7 +143,8 @@ HWY_NOINLINE void gemm_rows(GemmTile t, std::int64_t rows) {
   const std::int64_t depth = t.a_row;  // of a packed tile
   const auto move_to_row = [&] {
     t.a = kLeft == LeftSide::kPacked
-              ? a + row / kTileRows * kTileRows * depth + row % kTileRows
+              ? a + row / kGemmTileRows * kGemmTileRows * depth +
+                    row % kGemmTileRows
               : a + row * t.a_row;
     t.c = c + row * t.c_stride;
   };
@@ -205,20 +206,20 @@ HWY_INLINE void gemm_panel(GemmTile t, std::int64_t rows,
 // time in a buffer, because vectors would reach past the rows of c.
 template <LeftSide kLeft, RightSide kRight>
 HWY_INLINE void gemm_edge(GemmTile t, std::int64_t rows, std::int64_t columns) {
-  HWY_ALIGN float c[kTileRows * kPanelColumns];
+  HWY_ALIGN float c[kGemmTileRows * kPanelColumns];
   HWY_ALIGN float bias[kPanelColumns] = {};
   if (t.bias != nullptr) std::copy_n(t.bias, columns, bias);
-  for (std::int64_t row = 0; row < rows; row += kTileRows) {
-    const std::int64_t count = std::min(kTileRows, rows - row);
+  for (std::int64_t row = 0; row < rows; row += kGemmTileRows) {
+    const std::int64_t count = std::min(kGemmTileRows, rows - row);
     float* const c_row = t.c + row * t.c_stride;
-    std::fill(c, c + kTileRows * kPanelColumns, 0.0f);
+    std::fill(c, c + kGemmTileRows * kPanelColumns, 0.0f);
     if (!t.from_zero) {
       for (std::int64_t r = 0; r < count; ++r) {
         std::copy_n(c_row + r * t.c_stride, columns, c + r * kPanelColumns);
       }
     }
     GemmTile tile = t;
-    tile.a = t.a + row * t.a_row;  // kTileRows * depth a tile, if packed
+    tile.a = t.a + row * t.a_row;  // kGemmTileRows * depth a tile, if packed
     tile.c = c;
     tile.c_stride = kPanelColumns;
     tile.bias = t.bias == nullptr ? nullptr : bias;
@@ -272,7 +273,8 @@ HWY_INLINE void gemm_panels(const Gemm& job) {
     const std::int64_t columns = std::min(kPanelColumns, job.n - place.col);
     GemmTile t;
     t.k = std::min(gemm_depth(kRight), job.k - place.i);
-    t.a = job.a + (kLeft == LeftSide::kPacked ? place.i * kTileRows : place.i);
+    t.a = job.a +
+          (kLeft == LeftSide::kPacked ? place.i * kGemmTileRows : place.i);
     t.a_row = kLeft == LeftSide::kPacked ? job.k : job.a_stride;
     t.b = place.b(job);
     t.b_step = kRight == RightSide::kRows
@@ -393,10 +395,10 @@ HWY_INLINE void pack_rows_transposed_impl(const float* HWY_RESTRICT a,
                                           std::int64_t stride, std::int64_t m,
                                           std::int64_t k,
                                           float* HWY_RESTRICT packed) {
-  const hn::CappedTag<float, kTileRows> d;
+  const hn::CappedTag<float, kGemmTileRows> d;
   const std::int64_t lanes = static_cast<std::int64_t>(hn::Lanes(d));
-  for (std::int64_t row = 0; row < m; row += kTileRows) {
-    const std::int64_t rows = std::min(kTileRows, m - row);
+  for (std::int64_t row = 0; row < m; row += kGemmTileRows) {
+    const std::int64_t rows = std::min(kGemmTileRows, m - row);
     for (std::int64_t i = 0; i < k; ++i) {
       const float* const from = a + i * stride + row;
       std::int64_t r = 0;
@@ -404,8 +406,8 @@ HWY_INLINE void pack_rows_transposed_impl(const float* HWY_RESTRICT a,
         hn::StoreU(hn::LoadU(d, from + r), d, packed + r);
       }
       for (; r < rows; ++r) packed[r] = from[r];
-      for (; r < kTileRows; ++r) packed[r] = 0.0f;
-      packed += kTileRows;
+      for (; r < kGemmTileRows; ++r) packed[r] = 0.0f;
+      packed += kGemmTileRows;
     }
   }
 }

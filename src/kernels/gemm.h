@@ -16,7 +16,7 @@ namespace regard::kernels {
 
 inline constexpr std::int64_t kPanelColumns = 48;
 inline constexpr std::int64_t kColumnStep = 16;
-inline constexpr std::int64_t kTileRows = 8;
+inline constexpr std::int64_t kGemmTileRows = 8;
 inline constexpr std::int64_t kGemmChain = 64;
 
 // The floats that packing a right side [k, n] takes. Panel p starts at float
@@ -26,9 +26,9 @@ constexpr std::int64_t packed_columns_size(std::int64_t k, std::int64_t n) {
 }
 
 // The floats that packing a left side [m, k] takes. Tile t starts at float
-// t * kTileRows * k.
+// t * kGemmTileRows * k.
 constexpr std::int64_t packed_rows_size(std::int64_t m, std::int64_t k) {
-  return k * ((m + kTileRows - 1) / kTileRows * kTileRows);
+  return k * ((m + kGemmTileRows - 1) / kGemmTileRows * kGemmTileRows);
 }
 
 // Packs the right side b [k, n], row i at b + i * stride.
@@ -41,8 +41,8 @@ void pack_columns_transposed(const float* b, std::int64_t stride,
                              std::int64_t k, std::int64_t n,
                              float* packed) noexcept;
 
-// Packs the left side from its transpose a [k, m] into tiles of kTileRows rows,
-// each [k][kTileRows], the last one filled with zeros.
+// Packs the left side from its transpose a [k, m] into tiles of kGemmTileRows
+// rows, each [k][kGemmTileRows], the last one filled with zeros.
 void pack_rows_transposed(const float* a, std::int64_t stride, std::int64_t m,
                           std::int64_t k, float* packed) noexcept;
 

@@ -38,7 +38,7 @@ struct StorageKernels {
 constexpr StorageKernels kFloat32{
     .grain =
         [](std::int64_t) {
-          return Grain{kernels::kGemmBlockRows, kernels::kTileRows,
+          return Grain{kernels::kGemmBlockRows, kernels::kGemmTileRows,
                        kernels::kPanelColumns};
         },
     .bytes =
@@ -183,7 +183,7 @@ PackedWeights PackedWeights::pack_transposed(ConstRows weight,
 }
 
 bool PackedWeights::pays_unpacked(std::int64_t rows, std::int64_t out) {
-  return rows <= 2 * kernels::kTileRows && out % kernels::kColumnStep == 0;
+  return rows <= 2 * kernels::kGemmTileRows && out % kernels::kColumnStep == 0;
 }
 
 PackedWeights PackedWeights::transposed_for(std::int64_t rows, ConstRows weight,

@@ -51,8 +51,8 @@ class BruteForce {
     for (std::int64_t b = 0; b < c.batch; ++b) {
       const std::int64_t rows = c.entry(b).sizes.q_len * c.group();
       for (std::int64_t h = 0; h < c.kv_heads; ++h) {
-        for (std::int64_t r = 0; r < rows; r += e.rows_a_block) {
-          count_block(b, h, r, std::min(rows, r + e.rows_a_block));
+        for (std::int64_t r = 0; r < rows; r += e.rows_per_block) {
+          count_block(b, h, r, std::min(rows, r + e.rows_per_block));
         }
       }
     }
@@ -242,8 +242,8 @@ class TileWalk {
   TileWalk(const Explanation& e, const Seen& seen) {
     const AttentionShape& s = e.shape;
     const std::int64_t group = s.heads / s.kv_heads, rows = s.q_len * group;
-    for (std::int64_t first = 0; first < rows; first += e.rows_a_block) {
-      const std::int64_t last = std::min(rows, first + e.rows_a_block);
+    for (std::int64_t first = 0; first < rows; first += e.rows_per_block) {
+      const std::int64_t last = std::min(rows, first + e.rows_per_block);
       std::vector<KeyRange> some, every;
       std::vector<std::int64_t> counts;
       for (std::int64_t g = first; g < last; g += e.tile_rows) {
@@ -423,7 +423,7 @@ TEST(Explain, ReadsWellInATerminal) {
                 .threads = 2,
                 .rows = 32768,
                 .row_blocks = 86,
-                .rows_a_block = 384,
+                .rows_per_block = 384,
                 .tile_rows = 48,
                 .tile_keys = 96,
                 .full_tiles = 14000,

@@ -417,9 +417,9 @@ class WithTeam : public ::testing::Test {
  protected:
   WithTeam() {
     team_calls = 0;
-    work_with_team(some_team);
+    use_external_threads(some_team);
   }
-  ~WithTeam() override { work_with_team(nullptr); }
+  ~WithTeam() override { use_external_threads(nullptr); }
 };
 
 TEST_F(WithTeam, CallsRunOnItsThreads) {
@@ -454,7 +454,7 @@ TEST_F(WithTeam, APassedPoolAndOneThreadDoWithoutIt) {
 }
 
 TEST_F(WithTeam, NullGoesBackToOurOwn) {
-  work_with_team(nullptr);
+  use_external_threads(nullptr);
   parallel_for({.count = 2}, 4, [](std::int64_t) {});
   EXPECT_EQ(team_calls, 0);
 }

@@ -34,9 +34,9 @@ struct Explanation {
   std::string simd_target{};
   int threads = 1;
 
-  std::int64_t rows = 0;          // queries of all heads and batch entries
-  std::int64_t row_blocks = 0;    // tasks for threads
-  std::int64_t rows_a_block = 0;  // at most
+  std::int64_t rows = 0;            // queries of all heads and batch entries
+  std::int64_t row_blocks = 0;      // tasks for threads
+  std::int64_t rows_per_block = 0;  // at most
   // Of the longest sequence, where the splits of a block's keys run side by
   // side; 0 where they run one after the other. The bits are the same.
   std::int64_t splits = 0;

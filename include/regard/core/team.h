@@ -14,6 +14,6 @@ using Team = void (*)(void (*work)(void*), void* data, unsigned threads,
 // libraries with threads of their own that are called in turns slow each other
 // down. A child of fork() has none of those threads, and makes its own again.
 // Null: back to our own. A pool that is passed to a call stays as it is.
-void work_with_team(Team team) noexcept;
+void use_external_threads(Team team) noexcept;
 
 }  // namespace regard

@@ -85,7 +85,7 @@ def definition(row, q, k, v, seed):
     s = scores(row, q, k)
     weights = torch.softmax(s, -1)
     if "dropout" in row:
-        weights = weights * kept(row, seed) / (1 - row["dropout"])
+        weights = weights * kept(row, seed).to(weights.dtype) / (1 - row["dropout"])
     return weights @ v, torch.logsumexp(s, -1)
 
 
@@ -94,7 +94,7 @@ def kept(row, seed):
     n = row["n"]
     flat = torch.zeros(1, HEADS, n, 1)
     out = regard.torch.attention(flat, flat, torch.eye(n).expand(1, HEADS, n, n), dropout=row["dropout"], seed=seed)
-    return (out != 0).double()
+    return out != 0
 
 
 def ours(row, q, k, v, seed):

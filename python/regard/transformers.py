@@ -84,17 +84,17 @@ def _add_order(visible: _Visible, q_len: int, kv_len: int, is_causal: bool,
                 f"sliding_window is {sliding_window}, there are {kv_len} keys and no mask")
 
 
-def _add_documents(visible: _Visible, query: Tensor, key: Tensor, offsets: Tensor,
-                   kv_offsets: Optional[Tensor], is_causal: bool):
-    """Sequences packed one after the other see only themselves."""
-    if kv_offsets is None:
-        kv_offsets = offsets
+def _check_packed(query: Tensor, offsets: Tensor, kv_offsets: Tensor, is_causal: bool):
     if query.shape[0] != 1:
         _refuse("cu_seq_lens_q needs a batch of 1, in which the sequences are packed; "
                 f"query is {list(query.shape)}")
     if is_causal and not torch.equal(offsets, kv_offsets):
         _refuse("packed sequences that are causal must have the same cu_seq_lens_q and "
                 "cu_seq_lens_k")
+
+
+def _add_documents(visible: _Visible, query: Tensor, key: Tensor, offsets: Tensor, kv_offsets: Tensor):
+    """Sequences packed one after the other see only themselves."""
 
     def ids(bounds, length):
         places = torch.arange(length, device=bounds.device)
@@ -171,18 +171,28 @@ def attention_forward(
                 attention_mask.shape[2:] != (query.shape[2], key.shape[2])):
             attention_mask = attention_mask.dense()
         bias = _split_mask(visible, attention_mask, bias)
+    weights_are_wanted = _weights_are_wanted(output_attentions)
+    offsets = kv_offsets = None
     if cu_seq_lens_q is not None:
-        _add_documents(visible, query, key, cu_seq_lens_q, cu_seq_lens_k, is_causal)
+        if cu_seq_lens_k is None:
+            cu_seq_lens_k = cu_seq_lens_q
+        _check_packed(query, cu_seq_lens_q, cu_seq_lens_k, is_causal)
+        whole = cu_seq_lens_q[-1] == query.shape[2] and cu_seq_lens_k[-1] == key.shape[2]
+        if whole and attention_mask is None and bias is None and not weights_are_wanted:
+            # Each has the bits that it has alone: its keys are counted from its own first.
+            offsets, kv_offsets = cu_seq_lens_q.to(torch.int64), cu_seq_lens_k.to(torch.int64)
+        else:
+            _add_documents(visible, query, key, cu_seq_lens_q, cu_seq_lens_k)
 
     real = _ops.real_dtype(query.dtype)
     bias = None if bias is None else bias.to(real)
     sinks = None if s_aux is None else s_aux.to(real)
     softcap = 0.0 if softcap is None else softcap
     out = attend(query, key, value, visible.text, visible.tensors, bias, sinks=sinks,
-                 scale=scaling, softcap=softcap, dropout=dropout,
+                 q_offsets=offsets, kv_offsets=kv_offsets, scale=scaling, softcap=softcap, dropout=dropout,
                  seed=draw_seed() if dropout > 0.0 else None)
     weights = None
-    if _weights_are_wanted(output_attentions):
+    if weights_are_wanted:
         weights = _attention_weights(query, key, visible, bias, sinks, scaling, softcap)
     return out.transpose(1, 2).contiguous(), weights
 

@@ -55,7 +55,9 @@ Tensor to_float16(const Tensor& tensor) {
 void check_is_model(const fs::path& folder, const fs::path& config) {
   constexpr const char* kWhere = "Translator::load";
   std::error_code error;
-  const std::string name = "'" + folder.string() + "'";
+  std::string name = "'";
+  name += folder.string();
+  name += "'";
   if (!fs::exists(folder, error)) {
     throw_io_error(kWhere, name, " is not there; a model is a folder");
   }

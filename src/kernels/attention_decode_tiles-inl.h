@@ -236,19 +236,24 @@ HWY_INLINE void decode_value_tile(const DecodeValues& p) {
       }
     }
   }
+  const auto add = [&](const float* from) HWY_ATTR {
+    HWY_UNROLL(4)
+    for (int r = 0; r < kRows; ++r) {
+      HWY_UNROLL(8)
+      for (int j = 0; j < kColumns; ++j) {
+        const float* const at = from + r * columns + j * kVecLanes;
+        sum[r][j] = hn::Add(hn::Load(d, at), sum[r][j]);
+      }
+    }
+  };
+  if (!p.starts_block) add(p.key_block);
+  if (p.ends_block && !p.starts_split) add(p.out);
+  float* const to = p.ends_block ? p.out : p.key_block;
   HWY_UNROLL(4)
   for (int r = 0; r < kRows; ++r) {
     HWY_UNROLL(8)
     for (int j = 0; j < kColumns; ++j) {
-      const std::int64_t at = r * columns + j * kVecLanes;
-      Vec x = sum[r][j];
-      if (!p.starts_block) x = hn::Add(hn::Load(d, p.key_block + at), x);
-      if (!p.ends_block) {
-        hn::Store(x, d, p.key_block + at);
-        continue;
-      }
-      if (!p.starts_split) x = hn::Add(hn::Load(d, p.out + at), x);
-      hn::Store(x, d, p.out + at);
+      hn::Store(sum[r][j], d, to + r * columns + j * kVecLanes);
     }
   }
 }

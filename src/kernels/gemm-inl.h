@@ -115,21 +115,30 @@ HWY_INLINE void gemm_tile(const GemmTile& t) {
       b += t.b_step;
       ahead += t.ahead_step;
     }
-    const bool adds_bias = t.bias != nullptr && i == t.k;
-    HWY_UNROLL(8)
-    for (int r = 0; r < kRows; ++r) {
-      HWY_UNROLL(3)
-      for (int v = 0; v < kVecs; ++v) {
-        float* const to = t.c + r * t.c_stride + v * lanes;
-        GemmVec x = sum[r][v];
-        if (!from_zero) x = hn::Add(hn::LoadU(d, to), x);
-        if (adds_bias) x = hn::Add(x, hn::LoadU(d, t.bias + v * lanes));
-        if (kRight == RightSide::kRows && t.streams) {
-          hn::Stream(x, d, to);
-        } else {
-          hn::StoreU(x, d, to);
+    const auto for_each = [&](const auto& body) HWY_ATTR {
+      HWY_UNROLL(8)
+      for (int r = 0; r < kRows; ++r) {
+        HWY_UNROLL(3)
+        for (int v = 0; v < kVecs; ++v) {
+          body(sum[r][v], t.c + r * t.c_stride + v * lanes, v);
         }
       }
+    };
+    if (!from_zero) {
+      for_each([&](GemmVec& x, const float* c, int)
+                   HWY_ATTR { x = hn::Add(hn::LoadU(d, c), x); });
+    }
+    if (t.bias != nullptr && i == t.k) {
+      for_each([&](GemmVec& x, const float*, int v) HWY_ATTR {
+        x = hn::Add(x, hn::LoadU(d, t.bias + v * lanes));
+      });
+    }
+    if (kRight == RightSide::kRows && t.streams) {
+      for_each([&](const GemmVec& x, float* c, int)
+                   HWY_ATTR { hn::Stream(x, d, c); });
+    } else {
+      for_each([&](const GemmVec& x, float* c, int)
+                   HWY_ATTR { hn::StoreU(x, d, c); });
     }
   } while (i < t.k);
 }

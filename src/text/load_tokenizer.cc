@@ -209,7 +209,7 @@ class Renumbered : public Tokenizer {
       if (skips) continue;
       for (std::size_t at = piece.find(kBlank); at != std::string::npos;
            at = piece.find(kBlank, at + 1)) {
-        piece.replace(at, kBlank.size(), " ");
+        piece.replace(at, kBlank.size(), 1, ' ');
       }
       text += piece;
     }

@@ -384,7 +384,10 @@ void Trace::set_start(Start start) {
            start.head.value_or(0) < one.config().heads;
   };
   const auto said = [](const char* name, std::optional<std::int64_t> value) {
-    return value ? " " + std::string(name) + " " + std::to_string(*value) : "";
+    std::string text;
+    if (value)
+      text.append(" ").append(name).append(" ").append(std::to_string(*value));
+    return text;
   };
   const bool counted =
       start.layer.value_or(0) >= 0 && start.head.value_or(0) >= 0;

@@ -21,6 +21,12 @@ sys.path.insert(0, os.fspath(HERE))
 from lib import harness, machine, native, peers, report  # noqa: E402
 
 BENCHMARKS = sorted(path.stem for path in HERE.glob("*.py") if path.stem != "bench")
+# Scripts of bench/python, which ./run starts itself.
+THROUGH_PYTHON = {
+    "accuracy": "Errors against double, beside PyTorch's and ONNX Runtime's",
+    "torch": "Calls through Python beside PyTorch's",
+    "view": "The viewer's server",
+}
 
 
 @dataclasses.dataclass
@@ -155,6 +161,8 @@ def list_benchmarks():
     print("       ./run bench --peers [NAME ...]  install those that it is measured beside first\n")
     for name in BENCHMARKS:
         print(f"  {name:<12} {importlib.import_module(name).DESCRIPTION}")
+    for name, description in THROUGH_PYTHON.items():
+        print(f"  {name:<12} {description}")
 
 
 def main():

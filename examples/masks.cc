@@ -14,13 +14,13 @@ constexpr std::int64_t kTokens = 10;
 
 // One line a query: '#' where it sees the key. Returns how many pairs it sees.
 std::int64_t draw(const char* name, const regard::Mask& which) {
-  const regard::BoundMask bound(which, {.q_len = kTokens, .kv_len = kTokens},
-                                "draw");
+  const regard::Tensor pairs =
+      mask::visible_pairs(which, {1, 1, kTokens, kTokens});
   std::int64_t visible = 0;
   std::printf("%s\n", name);
   for (std::int64_t i = 0; i < kTokens; ++i) {
     for (std::int64_t j = 0; j < kTokens; ++j) {
-      const bool sees = bound.visible(0, 0, i, j);
+      const bool sees = pairs.view<bool, 4>()(0, 0, i, j);
       std::printf("%s", sees ? " #" : " .");
       visible += sees;
     }

@@ -7,11 +7,13 @@
 # Packages as Debian and Ubuntu name them.
 packages_build=(cmake ninja-build g++ pkg-config libhwy-dev nlohmann-json3-dev
   libcli11-dev libfmt-dev libutf8proc-dev libpcre2-dev libsentencepiece-dev
-  libcpp-httplib-dev)
+  libcpp-httplib-dev libjpeg62-turbo-dev libpng-dev libwebp-dev)
 packages_test=(python3 python3-venv binutils libgtest-dev libgmock-dev clang-format-14)
 packages_viewer=(nodejs npm chromium)
 packages_clang=(clang-14)
 packages_fuzz=(clang-14 libclang-rt-14-dev)
+packages_mpi=(libopenmpi-dev openmpi-bin)
+packages_video=(libavformat-dev libavcodec-dev libswscale-dev)
 packages_bench=(python3 python3-venv libopenblas-dev)
 
 say() { printf '%s\n' "$*" >&2; }

@@ -29,7 +29,7 @@ CLIENTS = 16
 
 
 def toy_model(program, folder):
-    """A language of ten words whose sentences are turned around."""
+    """A language of ten words whose sentences are reversed."""
     state = 12345
     sources = []
     for _ in range(2000):

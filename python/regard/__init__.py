@@ -14,6 +14,7 @@ On NumPy arrays, torch tensors, and whatever speaks DLPack, without a copy:
     mask                 which pairs are visible
     explain              how a call would run
     view                 what every head looks at, as a page in the notebook
+    load                 a pretrained model: texts as vectors, text that goes on, translations
 
 For PyTorch there is regard.torch: scaled_dot_product_attention and
 MultiheadAttention with gradients, and `with regard.torch.use():` for models that
@@ -44,6 +45,7 @@ from ._core import (
     simd_target,
 )
 from ._core import version as _version
+from ._models import LanguageModel, TextEncoder, TextTrace, Translator, load
 from ._view import View, view
 
 __version__ = _version()
@@ -52,7 +54,7 @@ __all__ = [
     "Explanation", "Gradients", "KVCache", "Mask", "MultiHeadAttention", "WeightsParts",
     "attention", "attention_backward", "attention_decode", "attention_weights",
     "attention_with_weights", "explain", "mask", "rms_norm", "rotary_embedding", "simd_target",
-    "View", "view",
+    "LanguageModel", "TextEncoder", "TextTrace", "Translator", "View", "load", "view",
 ]
 
 

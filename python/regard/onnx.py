@@ -181,10 +181,10 @@ class RotaryEmbedding(OpRun):
                      "RotaryEmbedding: X has 3 dimensions and needs num_heads that divide the last; "
                      f"it is {X.shape}, num_heads is {num_heads}")
             x = X.reshape(*X.shape[:2], num_heads, X.shape[2] // num_heads)
-        turned = rotary_embedding_dim or x.shape[3]
+        rotated = rotary_embedding_dim or x.shape[3]
         for name, cache in (("cos_cache", cos_cache), ("sin_cache", sin_cache)):
-            _require(2 * cache.shape[-1] == turned, f"RotaryEmbedding: {name} must have "
-                     f"{turned} / 2 columns; it is {cache.shape}")
+            _require(2 * cache.shape[-1] == rotated, f"RotaryEmbedding: {name} must have "
+                     f"{rotated} / 2 columns; it is {cache.shape}")
         if position_ids is None:  # every token has a row of its own
             batch, length, half = cos_cache.shape
             position_ids = np.arange(batch * length).reshape(batch, length)

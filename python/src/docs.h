@@ -43,7 +43,7 @@ return_lse   also return the log-sum-exp of each row, [batch, heads, q_len],
              which attention_backward needs
 out          an array to write to; may not overlap the inputs
 compute      "bfloat16" multiplies in bf16, where the processor is faster at that
-threads      how many, the caller among them; one a core if not given
+threads      how many, the caller among them; one per core if not given
 
 >>> import numpy as np, regard
 >>> q = k = v = np.eye(3, dtype=np.float32).reshape(1, 1, 3, 3)

@@ -2,6 +2,7 @@
 #include <dlfcn.h>
 
 #include "bind.h"
+#include "models.h"
 #include "regard/core/error.h"
 #include "regard/core/team.h"
 #include "regard/core/version.h"
@@ -45,6 +46,7 @@ NB_MODULE(_core, m) {
   m.def("work_with_openmp", &work_with_openmp,
         "From here on calls run on the threads of GNU OpenMP, if the process "
         "has it. Says whether.");
+  regard::python::bind_linear(m);
   regard::python::bind_mask(m);
   regard::python::bind_attention(m);
   regard::python::bind_weights(m);
@@ -52,5 +54,8 @@ NB_MODULE(_core, m) {
   regard::python::bind_layer(m);
   regard::python::bind_kv_cache(m);
   regard::python::bind_nn(m);
+  regard::python::bind_text_encoder(m);
+  regard::python::bind_language_model(m);
+  regard::python::bind_translator(m);
   regard::python::bind_view(m);
 }

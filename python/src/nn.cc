@@ -31,11 +31,11 @@ constexpr const char* kRotarySig =
     "interleaved: bool = False, layout: str = 'bhld', "
     "threads: int | None = None)";
 constexpr const char* kRotaryDoc = R"(
-Rotary positions (RoPE): pairs of elements turn by the angle of their position.
+Rotary positions (RoPE): pairs of elements rotate by the angle of their position.
 
 x is float32, [batch, heads, len, dim], without batch or in layout="blhd"; cos and
 sin are [places, half]. A pair (a, b) of x becomes (a cos - b sin, b cos + a sin);
-the first 2 * half elements turn, the others are copied.
+the first 2 * half elements rotate, the others are copied.
 
 positions    [batch or 1, len], the row of cos and sin of each token; 0, 1, 2... if
              not given
@@ -53,7 +53,8 @@ Threads to_threads(nb::handle count, const char* where) {
   if (count.is_none()) return {};
   const auto threads = nb::cast<std::int64_t>(count);
   require(threads >= 1 && threads <= std::numeric_limits<int>::max(), where,
-          "threads must be at least 1, or None for one a core; got ", threads);
+          "threads must be at least 1, or None for one per core; got ",
+          threads);
   return {static_cast<int>(threads), nullptr};
 }
 
@@ -118,7 +119,7 @@ struct RotaryArguments {
   Threads threads{};
 };
 
-nb::object turn(const RotaryArguments& given) {
+nb::object rotate(const RotaryArguments& given) {
   Array x = input_array(given.x, kRotary, "x");
   check_float(x, kRotary);
   nb::object result = new_array(given.x, x.shape(), DType::kFloat32);
@@ -155,9 +156,9 @@ nb::object rotary_door(nb::object x, nb::object cos, nb::object sin,
   const std::string_view word(layout);
   require(word == "bhld" || word == "blhd", kRotary,
           "layout must be 'bhld' or 'blhd'; got '", word, "'");
-  return turn({x, cos, sin, positions, interleaved,
-               word == "bhld" ? Layout::kBhld : Layout::kBlhd,
-               to_threads(threads, kRotary)});
+  return rotate({x, cos, sin, positions, interleaved,
+                 word == "bhld" ? Layout::kBhld : Layout::kBlhd,
+                 to_threads(threads, kRotary)});
 }
 
 }  // namespace

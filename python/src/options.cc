@@ -42,7 +42,7 @@ int to_threads(nb::handle value, const char* where) {
   const long count = PyLong_AsLong(index);
   if (count == -1 && PyErr_Occurred() != nullptr) throw nb::python_error();
   require(count >= 1 && count <= std::numeric_limits<int>::max(), where,
-          "threads must be at least 1, or None for one a core; got ", count);
+          "threads must be at least 1, or None for one per core; got ", count);
   return static_cast<int>(count);
 }
 
@@ -208,7 +208,7 @@ std::span<const Real> Options<Real>::per_head(nb::handle given,
   if (!given.is_valid()) return {};
   Array array = real_array<Real>(given, where, name);
   require(array.rank() == 1 && array.size() > 0, where, name,
-          " must hold one value a head; got ", to_string(array.shape()));
+          " must hold one value per head; got ", to_string(array.shape()));
   const std::span<const Real> values{static_cast<const Real*>(array.data()),
                                      static_cast<std::size_t>(array.size())};
   arrays_.push_back(std::move(array));

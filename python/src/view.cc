@@ -12,7 +12,7 @@
 #include "array.h"
 #include "bind.h"
 #include "regard/core/error.h"
-#include "regard/view/given.h"
+#include "regard/view/imported_weights.h"
 #include "regard/view/page.h"
 
 namespace regard::python {
@@ -21,15 +21,15 @@ namespace {
 constexpr const char* kWhere = "view";
 
 // Borrows the layers, [heads, queries, keys] each.
-view::GivenSection section_of(const std::string& name,
-                              const std::vector<Array>& layers) {
+view::ImportedSection section_of(const std::string& name,
+                                 const std::vector<Array>& layers) {
   require(!layers.empty(), kWhere, "'", name, "' must have a layer");
   for (const Array& layer : layers) {
     require(layer.dtype() == DType::kFloat32 && layer.rank() == 3, kWhere,
             "a layer must be float32 [heads, queries, keys]; one of '", name,
             "' is ", to_string(layer.dtype()), " ", to_string(layer.shape()));
   }
-  view::GivenSection section;
+  view::ImportedSection section;
   section.name = name;
   section.layers = static_cast<std::int64_t>(layers.size());
   section.heads = layers.front().extent(0);
@@ -74,11 +74,11 @@ std::string view_page(
   }
   require(texts.size() == 4, kWhere, "there must be four texts");
   const nb::gil_scoped_release free;
-  std::vector<view::GivenSection> sections;
+  std::vector<view::ImportedSection> sections;
   for (std::size_t i = 0; i < names.size(); ++i) {
     sections.push_back(section_of(names[i], arrays[i]));
   }
-  view::Trace trace = view::trace_given(
+  view::Trace trace = view::trace_imported(
       {std::move(source_tokens), std::move(target_tokens), only_cross},
       std::move(sections));
   trace.model = texts[0];

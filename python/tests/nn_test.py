@@ -18,13 +18,13 @@ def rotate(x, cos, sin, interleaved=False):
     half = cos.shape[-1]
     a, b = ((x[..., 0:2 * half:2], x[..., 1:2 * half:2]) if interleaved
             else (x[..., :half], x[..., half:2 * half]))
-    turned = x.astype(np.float64)
+    rotated = x.astype(np.float64)
     first, second = a * cos - b * sin, b * cos + a * sin
     if interleaved:
-        turned[..., 0:2 * half:2], turned[..., 1:2 * half:2] = first, second
+        rotated[..., 0:2 * half:2], rotated[..., 1:2 * half:2] = first, second
     else:
-        turned[..., :half], turned[..., half:2 * half] = first, second
-    return turned
+        rotated[..., :half], rotated[..., half:2 * half] = first, second
+    return rotated
 
 
 def numbers(*shape):
@@ -74,10 +74,10 @@ def test_tensors_give_tensors():
     torch = pytest.importorskip("torch")
     x, table = numbers(2, 3, 5, 8), numbers(5, 4)
     norm = regard.rms_norm(torch.from_numpy(x), torch.ones(8))
-    turned = regard.rotary_embedding(*map(torch.from_numpy, (x, table, table)))
-    assert isinstance(norm, torch.Tensor) and isinstance(turned, torch.Tensor)
+    rotated = regard.rotary_embedding(*map(torch.from_numpy, (x, table, table)))
+    assert isinstance(norm, torch.Tensor) and isinstance(rotated, torch.Tensor)
     assert np.array_equal(norm.numpy(), regard.rms_norm(x))
-    assert np.array_equal(turned.numpy(), regard.rotary_embedding(x, table, table))
+    assert np.array_equal(rotated.numpy(), regard.rotary_embedding(x, table, table))
 
 
 def test_wrong_arguments_are_refused():
@@ -95,7 +95,7 @@ def test_wrong_arguments_are_refused():
             (lambda: regard.rms_norm(x, table[0]), ValueError,
              r"rms_norm: weight must be \[8\]; it is \[4\]"),
             (lambda: regard.rms_norm(x, threads=0), ValueError,
-             "rms_norm: threads must be at least 1, or None for one a core; got 0"),
+             "rms_norm: threads must be at least 1, or None for one per core; got 0"),
             (lambda: turn(x.astype(np.float16), table, table), TypeError,
              "rotary_embedding: x must be float32; it is float16"),
             (lambda: turn(x[0, 0], table, table), ValueError,
@@ -112,7 +112,7 @@ def test_wrong_arguments_are_refused():
             (lambda: turn(x, table, table, layout="hbld"), ValueError,
              "rotary_embedding: layout must be 'bhld' or 'blhd'; got 'hbld'"),
             (lambda: turn(x, table, table, threads=-1), ValueError,
-             "rotary_embedding: threads must be at least 1, or None for one a core; got -1")):
+             "rotary_embedding: threads must be at least 1, or None for one per core; got -1")):
         with pytest.raises(kind, match=text):
             call()
 

@@ -383,7 +383,7 @@ REFUSALS = [
     (ValueError, "out must be", lambda: regard.attention(Q, Q, Q, out=np.zeros((1, 2, 4, 8), "f4"))),
     (TypeError, "out must be an array that can be written",
      lambda: regard.attention(Q, Q, Q, out=np.broadcast_to(np.float32(0), (1, 2, 3, 8)))),
-    (ValueError, "sinks must hold one value a head", lambda: regard.attention(Q, Q, Q, sinks=[1.0])),
+    (ValueError, "sinks must hold one value per head", lambda: regard.attention(Q, Q, Q, sinks=[1.0])),
     (ValueError, "a tuple of 3", lambda: regard.attention(Q, Q, Q, sequences=([0], [0], [0]))),
     (ValueError, "align must be 'bottom_right', 'top_left' or", lambda: regard.mask.causal("left")),
     (TypeError, "align must be", lambda: regard.mask.causal(1.5)),

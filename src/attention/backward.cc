@@ -6,6 +6,7 @@
 #include <cstdlib>
 
 #include "attention/engine.h"
+#include "attention/untyped.h"
 
 namespace regard {
 namespace detail {
@@ -140,28 +141,35 @@ void backward(const BackwardInputs<T>& inputs, const Gradients<T>& gradients,
 }  // namespace
 }  // namespace detail
 
-void attention_backward(const BackwardInputs<float>& inputs,
-                        const Gradients<float>& gradients,
-                        const AttentionOptions& options) {
-  detail::backward(inputs, gradients, options);
-}
-
-void attention_backward(const BackwardInputs<BFloat16>& inputs,
-                        const Gradients<BFloat16>& gradients,
-                        const AttentionOptions& options) {
-  detail::backward(inputs, gradients, options);
-}
-
-void attention_backward(const BackwardInputs<Float16>& inputs,
-                        const Gradients<Float16>& gradients,
-                        const AttentionOptions& options) {
-  detail::backward(inputs, gradients, options);
-}
-
-void attention_backward(const BackwardInputs<double>& inputs,
-                        const Gradients<double>& gradients,
-                        const AttentionOptionsF64& options) {
-  detail::backward(inputs, gradients, options);
+void attention_backward(const UntypedBackwardInputs& inputs,
+                        const UntypedGradients& gradients,
+                        AttentionOptionsRef options) {
+  using detail::kWhere;
+  detail::with_element_type(inputs.q.dtype, kWhere, [&]<typename T>() {
+    const detail::TypedViews<T> typed{kWhere};
+    const BackwardInputs<T> in{
+        .q = typed.like_q(inputs.q, "q"),
+        .k = typed.like_q(inputs.k, "k"),
+        .v = typed.like_q(inputs.v, "v"),
+        .out = typed.like_q(inputs.out, "out"),
+        .d_out = typed.like_q(inputs.d_out, "d_out"),
+        .d_log_sum_exp = typed.real(inputs.d_log_sum_exp, "d_log_sum_exp")};
+    const auto per_head = [&](const UntypedView<1>& view, const char* name) {
+      const auto values = typed.real(view, name);
+      return std::span(values.data(), static_cast<std::size_t>(values.size()));
+    };
+    const Gradients<T> out{
+        .q = typed.like_q(gradients.q, "the gradient of q"),
+        .k = typed.like_q(gradients.k, "the gradient of k"),
+        .v = typed.like_q(gradients.v, "the gradient of v"),
+        .bias = typed.real(gradients.bias, "the gradient of bias"),
+        .alibi_slopes =
+            per_head(gradients.alibi_slopes, "the gradient of alibi_slopes"),
+        .sinks = per_head(gradients.sinks, "the gradient of sinks"),
+        .head_scales =
+            per_head(gradients.head_scales, "the gradient of head_scales")};
+    detail::backward(in, out, detail::of_type<T>(options, kWhere, "options"));
+  });
 }
 
 }  // namespace regard

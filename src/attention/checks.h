@@ -14,7 +14,7 @@ template <typename Real>
 void check_per_head(std::span<const Real> values, std::int64_t heads,
                     const char* where, const char* name) {
   require(values.empty() || static_cast<std::int64_t>(values.size()) == heads,
-          where, name, " must hold one value a head; heads is ", heads,
+          where, name, " must hold one value per head; heads is ", heads,
           ", values are ", values.size());
 }
 

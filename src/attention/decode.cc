@@ -44,7 +44,7 @@ class DecodePass {
       : call_(call),
         first_(first),
         count_(count),
-        rows_a_head_(static_cast<int>(count * call.group)) {
+        rows_per_head_(static_cast<int>(count * call.group)) {
     for (std::int64_t entry = 0; entry < call.entries; ++entry) {
       find_splits(entry);
       for (std::int64_t head = 0; head < call.kv_heads; ++head) {
@@ -120,7 +120,7 @@ class DecodePass {
   };
 
   std::size_t state_floats() const {
-    return kernels::decode_state_floats(call_.store.layout(), rows_a_head_);
+    return kernels::decode_state_floats(call_.store.layout(), rows_per_head_);
   }
 
   void find_splits(std::int64_t entry) {
@@ -198,10 +198,10 @@ class DecodePass {
     const AttentionOptions& o = call_.options;
     const auto& layout = call_.store.layout();
     const std::int64_t first_row =
-        (task.entry * call_.kv_heads + task.kv_head) * rows_a_head_;
+        (task.entry * call_.kv_heads + task.kv_head) * rows_per_head_;
     return {.layout = layout,
             .rows = rows_.data() + first_row,
-            .row_count = rows_a_head_,
+            .row_count = rows_per_head_,
             .blocks = blocks,
             .block_count = find_blocks(task, blocks),
             .bias_key_stride = o.bias.extent(3) == 1 ? 0 : 1,
@@ -215,9 +215,9 @@ class DecodePass {
 
   const DecodeCall& call_;
   const std::int64_t first_, count_;
-  const int rows_a_head_;
+  const int rows_per_head_;
   std::vector<Seen> seen_;
-  std::vector<DecodeRow> rows_;  // [entries][kv_heads][rows_a_head]
+  std::vector<DecodeRow> rows_;  // [entries][kv_heads][rows_per_head]
 };
 
 void decode(TensorView<const float, 4> q, const KVStore& store,

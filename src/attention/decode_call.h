@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "attention/kv_store.h"
+#include "mask/bound_mask.h"
 #include "regard/attention/decode.h"
 
 namespace regard::detail {

@@ -3,15 +3,18 @@
 #include "attention/engine.h"
 #include "attention/plain.h"
 #include "attention/problem.h"
+#include "attention/untyped.h"
 
 namespace regard {
 namespace {
+
+constexpr const char* kWhere = "attention_forward";
 
 template <typename T>
 void forward(TensorView<const T, 4> q, TensorView<const T, 4> k,
              TensorView<const T, 4> v, TensorView<T, 4> out,
              const detail::OptionsOf<T>& options) {
-  const detail::Problem<T> problem(q, k, v, options, "attention_forward");
+  const detail::Problem<T> problem(q, k, v, options, kWhere);
   problem.check_out(out);
   const bool in_bf16 = options.compute == Compute::kBFloat16;
   if constexpr (std::is_same_v<T, double>) {
@@ -26,34 +29,15 @@ void forward(TensorView<const T, 4> q, TensorView<const T, 4> k,
 
 }  // namespace
 
-void attention_forward(TensorView<const float, 4> q,
-                       TensorView<const float, 4> k,
-                       TensorView<const float, 4> v, TensorView<float, 4> out,
-                       const AttentionOptions& options) {
-  forward<float>(q, k, v, out, options);
-}
-
-void attention_forward(TensorView<const BFloat16, 4> q,
-                       TensorView<const BFloat16, 4> k,
-                       TensorView<const BFloat16, 4> v,
-                       TensorView<BFloat16, 4> out,
-                       const AttentionOptions& options) {
-  forward<BFloat16>(q, k, v, out, options);
-}
-
-void attention_forward(TensorView<const Float16, 4> q,
-                       TensorView<const Float16, 4> k,
-                       TensorView<const Float16, 4> v,
-                       TensorView<Float16, 4> out,
-                       const AttentionOptions& options) {
-  forward<Float16>(q, k, v, out, options);
-}
-
-void attention_forward(TensorView<const double, 4> q,
-                       TensorView<const double, 4> k,
-                       TensorView<const double, 4> v, TensorView<double, 4> out,
-                       const AttentionOptionsF64& options) {
-  forward<double>(q, k, v, out, options);
+void attention_forward(ConstUntypedView<4> q, ConstUntypedView<4> k,
+                       ConstUntypedView<4> v, UntypedView<4> out,
+                       AttentionOptionsRef options) {
+  detail::with_element_type(q.dtype, kWhere, [&]<typename T>() {
+    const detail::TypedViews<T> typed{kWhere};
+    forward<T>(typed.like_q(q, "q"), typed.like_q(k, "k"), typed.like_q(v, "v"),
+               typed.like_q(out, "out"),
+               detail::of_type<T>(options, kWhere, "options"));
+  });
 }
 
 }  // namespace regard

@@ -154,7 +154,7 @@ Entry Problem<T>::entry(std::int64_t index) const {
 }
 
 template <typename T>
-int threads_for(const Problem<T>& p, std::int64_t flops_a_pair) {
+int threads_for(const Problem<T>& p, std::int64_t flops_per_pair) {
   double pairs = 0;
   for (std::int64_t i = 0; i < (p.packed ? p.entries : 1); ++i) {
     if (p.entries == 0) break;
@@ -162,7 +162,7 @@ int threads_for(const Problem<T>& p, std::int64_t flops_a_pair) {
     pairs += static_cast<double>(e.q_len) * static_cast<double>(e.kv_len);
   }
   if (!p.packed) pairs *= static_cast<double>(p.entries);
-  const double flops = pairs * static_cast<double>(p.heads * flops_a_pair);
+  const double flops = pairs * static_cast<double>(p.heads * flops_per_pair);
   if (flops < kSerialFlops) return 1;
   return thread_count(p.options.threads, p.heads * p.q.extent(2));
 }

@@ -2,16 +2,11 @@
 #pragma once
 
 #include <cstdint>
-#include <type_traits>
 
+#include "mask/bound_mask.h"
 #include "regard/attention/attention.h"
 
 namespace regard::detail {
-
-template <typename T>
-using RealOf = std::conditional_t<std::is_same_v<T, double>, double, float>;
-template <typename T>
-using OptionsOf = BasicAttentionOptions<RealOf<T>>;
 
 // The queries and keys of one batch entry, or of one packed sequence.
 struct Entry {
@@ -86,7 +81,7 @@ inline constexpr double kSerialFlops = 1e6;
 
 // How many threads a call is worth that does so many operations a pair.
 template <typename T>
-int threads_for(const Problem<T>& problem, std::int64_t flops_a_pair);
+int threads_for(const Problem<T>& problem, std::int64_t flops_per_pair);
 
 // A weight is dropped when its random word is below this.
 std::uint32_t dropout_threshold(float rate);

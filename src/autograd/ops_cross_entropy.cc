@@ -15,10 +15,10 @@ constexpr const char* kWhere = "autograd::cross_entropy";
 // Rows whose scores one task makes and uses up: about 5 MB of them.
 std::int64_t rows_at_once(std::int64_t vocab) {
   constexpr std::int64_t kScores = 5 << 18;
-  return std::clamp<std::int64_t>(kScores / std::max<std::int64_t>(vocab, 1) /
-                                      kernels::kGemmTileRows *
-                                      kernels::kGemmTileRows,
-                                  kernels::kGemmTileRows, 128);
+  return std::clamp<std::int64_t>(
+      kScores / std::max<std::int64_t>(vocab, 1) / kernels::kGemmRowGrain *
+          kernels::kGemmRowGrain,
+      kernels::kGemmRowGrain, kernels::kGemmBlockRows);
 }
 
 // One call: the scores exist for `chunk` rows at a time.
@@ -42,8 +42,13 @@ class Projection {
 
   CrossEntropySum run(std::span<const std::int32_t> targets, float smoothing) {
     const std::int64_t rows = x_.rows();
+    // Whole chains of the product that makes the gradient of the weight: its
+    // bits depend on where they begin, and must not depend on threads.
     const std::int64_t chunk = std::min(
-        rows, block_ * std::max(1, thread_count(tape_.threads(), rows)));
+        rows, ops::blocks_of(
+                  block_ * std::max(1, thread_count(tape_.threads(), rows)),
+                  kernels::kGemmChain) *
+                  kernels::kGemmChain);
     const std::shared_ptr<float> scores = tape_.memory(chunk * stride_);
     std::vector<kernels::CrossEntropyRow> losses(targets.size());
     for (std::int64_t first = 0; first < rows; first += chunk) {
@@ -122,8 +127,8 @@ CrossEntropySum cross_entropy(Tape& tape, const Variable& x,
           weight.rows(), ", ", weight.columns(), "], x is [", x.rows(), ", ",
           x.columns(), "]");
   require(bias.is_null() || bias.columns() == weight.rows(), kWhere,
-          "bias must hold one value a row of weight, which has ", weight.rows(),
-          "; it has ", bias.columns());
+          "bias must hold one value per row of weight, which has ",
+          weight.rows(), "; it has ", bias.columns());
   require(static_cast<std::int64_t>(targets.size()) == x.rows(), kWhere,
           "there must be one target a row; x has ", x.rows(),
           " rows, targets are ", targets.size());

@@ -96,8 +96,8 @@ struct LinearStep {
     const ops::ConstRows d_y{d_inner.get(), {rows, width}};
     const Tape::Target d_x = tape->gradient_target(x);
     if (d_x.data != nullptr) {
-      const auto packed = ops::PackedWeights::pack_transposed(
-          {weight.data() + first * in, {width, in}},
+      const auto packed = ops::PackedWeights::transposed_for(
+          rows, {weight.data() + first * in, {width, in}},
           {.pool = &tape->pool(), .threads = tape->threads()});
       ops::multiply_rows({.x = d_y,
                           .weight = &packed,
@@ -134,8 +134,8 @@ Variable linear(Tape& tape, const Variable& x, const Variable& weight,
           weight.rows(), "; first is ", options.first, ", count is ",
           options.count);
   require(bias.is_null() || bias.columns() == weight.rows(), kWhere,
-          "bias must hold one value a row of weight, which has ", weight.rows(),
-          "; it has ", bias.columns());
+          "bias must hold one value per row of weight, which has ",
+          weight.rows(), "; it has ", bias.columns());
   const bool halves = is_gated(options.activation);
   require(!halves || width % 2 == 0, kWhere,
           "a gated activation needs an even number of columns; there are ",
@@ -153,7 +153,8 @@ Variable linear(Tape& tape, const Variable& x, const Variable& weight,
   float* const product = inner == nullptr ? out.mutable_data() : inner.get();
   float* const outer = out.mutable_data();
   {
-    const auto packed = ops::PackedWeights::pack(
+    const auto packed = ops::PackedWeights::pack_for(
+        rows,
         {weight.data() + options.first * x.columns(), {width, x.columns()}},
         {.pool = &tape.pool(), .threads = tape.threads()});
     ops::multiply_rows(

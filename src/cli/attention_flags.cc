@@ -102,9 +102,10 @@ void add_operation_flags(App& app, AttentionFlags& flags) {
 
 Option* add_threads_flag(App& app, int& threads) {
   return app
-      .add_option("--threads", threads,
-                  "At most so many; one a core if not given. The result is the "
-                  "same to the bit")
+      .add_option(
+          "--threads", threads,
+          "At most so many; one per core if not given. The result is the "
+          "same to the bit")
       ->type_name("N")
       ->check(whole_between(1, kMostThreads));
 }

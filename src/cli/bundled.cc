@@ -10,18 +10,17 @@ namespace regard::cli {
 
 namespace fs = std::filesystem;
 
-std::string bundled_translator() {
+std::string bundled_model(const std::string& name) {
   std::error_code failed;
   const fs::path program = fs::canonical("/proc/self/exe", failed);
   const fs::path folder =
-      (program.parent_path() / REGARD_DATA_FROM_PROGRAM / "models" / "en-zh")
+      (program.parent_path() / REGARD_DATA_FROM_PROGRAM / "models" / name)
           .lexically_normal();
   if (failed || !fs::exists(folder / "config.json", failed)) {
-    throw_io_error("translator",
-                   "the one that comes with the program is not in '",
+    throw_io_error("model", "the one that comes with the program is not in '",
                    folder.string(),
-                   "'; translate and view take --model FOLDER, and cmake "
-                   "--install puts the models beside the program");
+                   "'; --model FOLDER names another, and cmake --install puts "
+                   "the models beside the program");
   }
   return folder.string();
 }

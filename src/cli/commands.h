@@ -2,9 +2,11 @@
 #pragma once
 
 #include <functional>
+#include <string>
 
 #include "cli/attention_flags.h"
 #include "cli/options.h"
+#include "cli/ranks.h"
 #include "regard/attention/attention.h"
 
 namespace regard::cli {
@@ -14,21 +16,34 @@ namespace regard::cli {
 struct Command {
   App* app = nullptr;
   std::function<void()> run;
+  bool takes_ranks = false;  // several of mpirun share its work
 };
 
 Command add_attend(App& program);
 Command add_layer(App& program);
 Command add_explain(App& program);
 Command add_info(App& program);
+Command add_caption(App& program);
+Command add_classify(App& program, Ranks& ranks);
+Command add_recommend(App& program);
+Command add_answer(App& program);
+Command add_sample(App& program);
 Command add_generate(App& program);
-Command add_train(App& program);
-Command add_translate(App& program);
+Command add_chat(App& program);
+Command add_summarize(App& program);
+Command add_train(App& program, Ranks& ranks);
+Command add_translate(App& program, Ranks& ranks);
 Command add_score(App& program);
+Command add_video(App& program);
 Command add_view(App& program);
+Command add_embed(App& program, Ranks& ranks);
+Command add_search(App& program);
+Command add_quantize(App& program);
 
 // What `regard` does alone: a few translations by the translator that comes
 // with it, and where each piece looked.
-void run_translation_demonstration();
+// `command` is what the user typed to start the program.
+void run_translation_demonstration(const std::string& command);
 
 // What `regard attend` does without files: a sentence through a layer of random
 // weights, drawn on the screen.

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // regard generate: a language model goes on with a text.
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <chrono>
 #include <cstdint>
@@ -14,8 +13,9 @@
 
 #include "cli/checks.h"
 #include "cli/commands.h"
+#include "cli/sampling_flags.h"
 #include "cli/screen.h"
-#include "cli/usage_error.h"
+#include "cli/weight_flags.h"
 #include "regard/tasks/generate.h"
 #include "regard/tasks/language_model.h"
 
@@ -28,12 +28,14 @@ struct GenerateFlags {
   std::string model;
   std::string tokenizer;
   std::vector<std::string> prompts;
+  ops::WeightStorage weights = ops::WeightStorage::kFloat32;
   tasks::GenerateOptions options;
 };
 
 constexpr const char* kAbout =
-    R"(The model is a llama in GGUF with float32 weights, or a file that llama2.c
-exported (version 0), with its tokenizer.bin. The texts alone go to standard
+    R"(The model is a Hugging Face folder or a GGUF file of Llama, Mistral, SmolLM,
+Qwen, Gemma, Phi-3 or GPT-2, or a file that llama2.c exported (version 0), with
+its tokenizer.bin. The texts alone go to standard
 output, prompts included, as they are written; how fast it went goes to standard
 error. Several prompts are continued at once, and their texts come one after the
 other with an empty line between them. A text is the same alone or with others,
@@ -55,7 +57,7 @@ constexpr const char* kExamples =
 class InOrder {
  public:
   explicit InOrder(const std::vector<std::string>& prompts)
-      : waiting_(prompts), on_terminal_(isatty(STDOUT_FILENO) == 1) {
+      : waiting_(prompts) {
     write(0);
   }
 
@@ -73,20 +75,11 @@ class InOrder {
 
  private:
   void write(std::size_t text) {
-    std::string& waiting = waiting_[text];
-    if (on_terminal_) {
-      // A model may write any byte; some would move the cursor.
-      for (char& c : waiting) {
-        const bool control = (c >= 0 && c < ' ' && c != '\n' && c != '\t');
-        if (control || c == '\x7f') c = '?';
-      }
-    }
-    if (!waiting.empty()) print(waiting);
-    waiting.clear();
+    print_written(std::move(waiting_[text]));
+    waiting_[text].clear();
   }
 
   std::vector<std::string> waiting_;
-  bool on_terminal_;
   std::size_t current_ = 0;
 };
 
@@ -96,23 +89,20 @@ double seconds_between(std::chrono::steady_clock::time_point begin,
 }
 
 void run_generate(const GenerateFlags& flags) {
-  const auto& sampling = flags.options.sampling;
-  if (sampling.temperature == 0 && (sampling.top_k > 0 || sampling.top_p < 1)) {
-    throw UsageError(
-        "--top-k and --top-p choose what a --temperature above 0 draws from; "
-        "without it the likeliest token is taken");
-  }
+  check_sampling_flags(flags.options.sampling);
   const tasks::LoadedModel loaded = tasks::load_language_model(
-      flags.model, flags.tokenizer.empty()
-                       ? std::nullopt
-                       : std::optional<std::filesystem::path>(flags.tokenizer));
+      flags.model,
+      flags.tokenizer.empty()
+          ? std::nullopt
+          : std::optional<std::filesystem::path>(flags.tokenizer),
+      flags.weights);
   std::vector<std::string> prompts = flags.prompts;
   if (prompts.empty()) prompts.emplace_back();
   std::optional<InOrder> out;
   const auto start = std::chrono::steady_clock::now();
   auto first = start;
   const auto written =
-      tasks::generate(loaded.model, loaded.tokenizer, prompts, flags.options,
+      tasks::generate(loaded, prompts, flags.options,
                       [&](std::int64_t text, std::string_view more) {
                         // Only now: what is refused must leave nothing on
                         // standard output.
@@ -127,7 +117,7 @@ void run_generate(const GenerateFlags& flags) {
   out->finish();
   std::int64_t read = 0, made = 0;
   for (const tasks::Continuation& c : written) {
-    read += c.prompt_tokens + 1;
+    read += c.prompt_tokens;
     made += c.tokens;
   }
   // The first token of each text comes with the prompt.
@@ -147,35 +137,6 @@ void run_generate(const GenerateFlags& flags) {
   std::fprintf(stderr, "regard: %s\n", speed.c_str());
 }
 
-void add_sampling_flags(App& app, tasks::GenerateOptions& options) {
-  constexpr const char* kGroup = "Sampling";
-  app.add_option("--temperature", options.sampling.temperature,
-                 "Divides the scores: above 1 wilder, below 1 tamer; 0 always "
-                 "takes the likeliest token")
-      ->type_name("T")
-      ->check(real_between(0, 1e6))
-      ->capture_default_str()
-      ->group(kGroup);
-  app.add_option("--top-k", options.sampling.top_k,
-                 "Draw from the K likeliest tokens only; 0: from all")
-      ->type_name("K")
-      ->check(whole_between(0, kMost))
-      ->capture_default_str()
-      ->group(kGroup);
-  app.add_option("--top-p", options.sampling.top_p,
-                 "Draw from the fewest tokens that have the share P of the "
-                 "probability")
-      ->type_name("P")
-      ->check(real_above(0, 1))
-      ->capture_default_str()
-      ->group(kGroup);
-  app.add_option("--seed", options.sampling.seed,
-                 "The same seed draws the same text")
-      ->type_name("N")
-      ->capture_default_str()
-      ->group(kGroup);
-}
-
 }  // namespace
 
 Command add_generate(App& program) {
@@ -183,13 +144,14 @@ Command add_generate(App& program) {
   App* app = program.add_subcommand("generate",
                                     "Let a language model go on with a text");
   app->footer(fmt::format("{}\n\n{}", kAbout, kExamples));
-  app->add_option("--model", flags->model, "The model: GGUF or llama2.c")
-      ->type_name("FILE")
+  app->add_option("--model", flags->model,
+                  "The model: a Hugging Face folder, GGUF or llama2.c")
+      ->type_name("PATH")
       ->required();
   app->add_option("--tokenizer", flags->tokenizer,
-                  "The tokenizer.bin of llama2.c; not needed where the model's "
-                  "file has one inside")
-      ->type_name("FILE");
+                  "A tokenizer's folder or file, such as the tokenizer.bin of "
+                  "llama2.c; not needed where the model has one inside")
+      ->type_name("PATH");
   app->add_option("--prompt", flags->prompts,
                   "How the text begins; give it again for more texts")
       ->type_name("TEXT")
@@ -199,7 +161,7 @@ Command add_generate(App& program) {
       ->type_name("N")
       ->check(whole_between(0, kMost))
       ->capture_default_str();
-  add_sampling_flags(*app, flags->options);
+  add_sampling_flags(*app, flags->options.sampling);
   app->add_choice<KVCacheKind>(
          "--cache", flags->options.cache,
          {{"contiguous", KVCacheKind::kContiguous},
@@ -207,6 +169,7 @@ Command add_generate(App& program) {
          "Where keys and values are kept: contiguous or paged")
       ->type_name("KIND")
       ->group("Machine");
+  add_weights_flag(*app, flags->weights);
   add_threads_flag(*app, flags->options.threads.count)->group("Machine");
   return {app, [flags] { run_generate(*flags); }};
 }

@@ -19,6 +19,7 @@
 #include "regard/core/threads.h"
 #include "regard/core/version.h"
 #include "regard/kernels/targets.h"
+#include "regard/mpi/mpi.h"
 
 namespace regard::cli {
 namespace {
@@ -78,7 +79,8 @@ void run_info(bool as_json) {
     const nlohmann::ordered_json info = {
         {"version", version()},     {"cpu", cpu.name},
         {"features", cpu.features}, {"simd_target", simd_target()},
-        {"simd_targets", targets},  {"threads", threads}};
+        {"simd_targets", targets},  {"threads", threads},
+        {"mpi", mpi::available()}};
     using nlohmann::json;
     print(info.dump(2, ' ', false, json::error_handler_t::replace) + "\n");
     return;
@@ -93,9 +95,11 @@ void run_info(bool as_json) {
                   "cpu          {}\n"
                   "features    {}"
                   "SIMD target  {} (this machine runs {})\n"
-                  "threads      {}\n",
+                  "threads      {}\n"
+                  "MPI          {}\n",
                   version(), cpu.name, features.substr(kLeft - 1),
-                  simd_target(), fmt::join(targets, ", "), threads));
+                  simd_target(), fmt::join(targets, ", "), threads,
+                  mpi::available() ? "built in" : "not built in"));
 }
 
 }  // namespace
@@ -103,7 +107,7 @@ void run_info(bool as_json) {
 Command add_info(App& program) {
   const auto as_json = std::make_shared<bool>(false);
   App* app = program.add_subcommand(
-      "info", "The CPU, the SIMD target in use, the threads");
+      "info", "The CPU, the SIMD target in use, the threads, MPI");
   app->footer(kFooter);
   app->add_flag("--json", *as_json, "As JSON");
   return {app, [as_json] { run_info(*as_json); }};

@@ -24,7 +24,7 @@ const char* const kMaskHelp =
                    them; window=N is N:N
   prefix=N         causal, but the first N keys are there for all
   lengths=N:N:...  how many keys there are, one number a batch entry
-  documents=A:B:.. one number a position; a query sees its own document
+  documents=A:B:.. one number per position; a query sees its own document
   keep=FILE        bool, true is visible; broadcast to [batch, heads, q, k]
   drop=FILE        bool, true is hidden
 lengths and documents can also be a FILE of int32 or int64.)";

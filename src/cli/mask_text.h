@@ -25,7 +25,7 @@ extern const char* const kMaskHelp;
 //   window=LEFT:RIGHT | window=BOTH      a negative width is no limit
 //   prefix=N
 //   lengths=N:N:... | lengths=FILE       one a batch
-//   documents=ID:ID:... | documents=FILE one a position
+//   documents=ID:ID:... | documents=FILE one per position
 //   keep=FILE | drop=FILE                bool, broadcast to [b, h, q, k]
 //
 // Throws UsageError for a text that is none of these, and what load_tensor

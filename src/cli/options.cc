@@ -32,8 +32,10 @@ class HelpFormatter : public CLI::Formatter {
 
   std::string make_option(const CLI::Option* option,
                           bool is_positional) const override {
-    const std::string name = "  " + make_option_name(option, is_positional) +
-                             make_option_opts(option);
+    std::string name = "  " + make_option_name(option, is_positional) +
+                       make_option_opts(option);
+    // The error names both options; a list of them all is longer than a line.
+    name.resize(std::min(name.find(" Excludes:"), name.size()));
     const int left = static_cast<int>(get_column_width());
     const std::string text = wrapped(make_option_desc(option), left, 80);
     // The first line of the description stands beside the name where it fits.
@@ -91,6 +93,11 @@ Option* Option::group(const std::string& title) {
 
 Option* Option::required() {
   option_->required();
+  return this;
+}
+
+Option* Option::excludes(const std::string& other) {
+  option_->excludes(other);
   return this;
 }
 

@@ -34,6 +34,7 @@ class Option {
   Option* type_name(const std::string& name);  // of the value, in the help
   Option* group(const std::string& title);     // where the help lists it
   Option* required();
+  Option* excludes(const std::string& other);  // which is there already
   Option* check(const Rule& rule);
   Option* check(Check check);
   Option* capture_default_str();  // the help shows the value it has now

@@ -10,6 +10,7 @@
 
 #include "cli/commands.h"
 #include "cli/options.h"
+#include "cli/ranks.h"
 #include "cli/screen.h"
 #include "cli/stopped.h"
 #include "cli/text.h"
@@ -37,35 +38,51 @@ Examples:
   regard explain --heads 8 --len 4096 --head-dim 64 --mask causal
   regard train translate --src train.en --tgt train.de --out en-de
   regard translate --model en-de "A man rides a bicycle."
+  regard classify --explain "The soup was far from good."
+  regard answer --context examples/story.txt "Where is Ada?"
+  regard recommend --why --history "Harbour 1, Harbour 2"
+  regard video examples/shapes/orbits.npy
   regard generate --model model.gguf --prompt "Once upon a time"
+  regard search --model all-MiniLM-L6-v2 --corpus notes.txt "trains to Paris"
+  regard chat --model SmolLM2-135M-Instruct.gguf
   regard info
 
 Exit codes: 0 done, 1 an input is at fault, 2 the command line is, 130 Ctrl-C.)";
 
-int complain(int code, const std::string& what) {
-  std::fflush(stdout);
-  std::fprintf(stderr, "regard: %s\n", on_one_line(what).c_str());
-  return code;
+// ./run starts the program under its own name.
+std::string typed_command(int argc, const char* const* argv) {
+  const std::string typed = argc > 0 ? argv[0] : "";
+  return typed == "run" || typed.ends_with("/run") ? typed : "regard";
+}
+
+void check_ranks(const Command& command, Ranks& ranks) {
+  if (command.takes_ranks) return ranks.start();
+  if (ranks.launched() == 1) return;
+  throw UsageError(
+      "mpirun started several processes, and this command works in one; train, "
+      "embed, classify and translate share their work");
 }
 
 int parse_and_run(App& program, const std::vector<Command>& commands, int argc,
-                  const char* const* argv) {
+                  const char* const* argv, Ranks& ranks) {
   if (argc > 1 && std::string_view(argv[1]) == "bench") {
     throw UsageError(
         "there is no command 'bench': ./run bench in the source folder has the "
         "benchmarks");
   }
   if (const auto text = program.parse(argc, argv)) {
-    print(*text);
+    if (ranks.first()) print(*text);
     return 0;
   }
   for (const Command& command : commands) {
     if (command.app->parsed()) {
+      check_ranks(command, ranks);
       command.run();
       return 0;
     }
   }
-  run_translation_demonstration();
+  check_ranks({}, ranks);
+  run_translation_demonstration(typed_command(argc, argv));
   return 0;
 }
 
@@ -75,12 +92,25 @@ int run_program(int argc, const char* const* argv) {
   App program("regard", "regard: multi-head attention for CPUs");
   program.version(std::string("regard ") + version());
   program.footer(kFooter);
+  Ranks ranks;
+  const auto complain = [&ranks](int code, const std::string& what) {
+    ranks.end_all(code, what);
+    return code;
+  };
   const std::vector<Command> commands = {
-      add_attend(program), add_layer(program),     add_explain(program),
-      add_train(program),  add_translate(program), add_score(program),
-      add_view(program),   add_generate(program),  add_info(program)};
+      add_attend(program),    add_layer(program),
+      add_explain(program),   add_train(program, ranks),
+      add_sample(program),    add_translate(program, ranks),
+      add_caption(program),   add_classify(program, ranks),
+      add_answer(program),    add_recommend(program),
+      add_score(program),     add_view(program),
+      add_generate(program),  add_chat(program),
+      add_summarize(program), add_embed(program, ranks),
+      add_search(program),    add_quantize(program),
+      add_video(program),     add_info(program),
+  };
   try {
-    return parse_and_run(program, commands, argc, argv);
+    return parse_and_run(program, commands, argc, argv, ranks);
   } catch (const UsageError& error) {
     return complain(kUsage, std::string(error.what()) + " (see " +
                                 program.help_command() + ")");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// regard score: BLEU and chrF of translations.
+// regard score: BLEU and chrF of translations, ROUGE of summaries.
 #include <fmt/format.h>
 
 #include <memory>
@@ -10,6 +10,7 @@
 #include "cli/checks.h"
 #include "cli/commands.h"
 #include "cli/screen.h"
+#include "cli/usage_error.h"
 #include "regard/core/error.h"
 #include "regard/tasks/score.h"
 #include "regard/text/lines.h"
@@ -20,7 +21,8 @@ namespace {
 struct ScoreFlags {
   std::string hypotheses;
   std::string references;
-  std::string tokens = "13a";
+  std::string metric = "bleu";
+  std::string tokens;
   bool lowercase = false;
   bool json = false;
 };
@@ -30,15 +32,52 @@ constexpr const char* kFooter =
 of sacreBLEU for the same tokenizer: 13a, the standard; zh, where each Chinese
 character is a word; none, for text that is tokenised already.
 
+--metric rouge gives ROUGE-1, ROUGE-2 and ROUGE-L, the means over the lines, as
+the package rouge-score counts them without stemming: words are letters a-z and
+digits. With --tokenize zh, each Chinese character is a word.
+
 Examples:
   regard score output.de reference.de
   regard score output.zh reference.zh --tokenize zh
-  regard score output.tok reference.tok --tokenize none --lowercase)";
+  regard score output.tok reference.tok --tokenize none --lowercase
+  regard score --metric rouge summaries.txt references.txt)";
+
+nlohmann::json to_json(const tasks::RougeScore::Part& part) {
+  return {
+      {"precision", part.precision}, {"recall", part.recall}, {"f1", part.f1}};
+}
+
+void show_rouge(const ScoreFlags& flags, const text::Pairs& pairs) {
+  const bool zh = flags.tokens == "zh";
+  const tasks::RougeScore rouge = tasks::rouge(
+      pairs.sources, pairs.targets,
+      {zh ? tasks::ScoreTokens::kZh : tasks::ScoreTokens::kRouge, zh});
+  if (flags.json) {
+    return print(nlohmann::json{{"rouge1", to_json(rouge.rouge1)},
+                                {"rouge2", to_json(rouge.rouge2)},
+                                {"rougeL", to_json(rouge.rougeL)}}
+                     .dump() +
+                 "\n");
+  }
+  const auto line = [](const char* name, const tasks::RougeScore::Part& part) {
+    return fmt::format("{} {:.2f}  precision {:.2f}  recall {:.2f}\n", name,
+                       part.f1, part.precision, part.recall);
+  };
+  print(line("ROUGE-1", rouge.rouge1) + line("ROUGE-2", rouge.rouge2) +
+        line("ROUGE-L", rouge.rougeL));
+}
 
 void run_score(const ScoreFlags& flags) {
+  if (flags.metric == "rouge" &&
+      (flags.lowercase || (!flags.tokens.empty() && flags.tokens != "zh"))) {
+    throw UsageError(
+        "--metric rouge goes with no --tokenize but zh, and not with "
+        "--lowercase: its letters are small");
+  }
   const auto pairs = text::read_pairs(flags.hypotheses, flags.references);
   require(!pairs.sources.empty(), "score", "'", flags.hypotheses,
           "' has no lines");
+  if (flags.metric == "rouge") return show_rouge(flags, pairs);
   tasks::ScoreOptions options;
   options.lowercase = flags.lowercase;
   options.tokens = flags.tokens == "zh"     ? tasks::ScoreTokens::kZh
@@ -48,14 +87,15 @@ void run_score(const ScoreFlags& flags) {
       tasks::bleu(pairs.sources, pairs.targets, options);
   const double chrf = tasks::chrf(pairs.sources, pairs.targets, options);
   if (flags.json) {
-    print(nlohmann::json{{"bleu", bleu.score},
-                         {"precisions", bleu.precisions},
-                         {"brevity_penalty", bleu.brevity_penalty},
-                         {"hypothesis_length", bleu.hypothesis_length},
-                         {"reference_length", bleu.reference_length},
-                         {"chrf", chrf},
-                         {"tokenize", flags.tokens},
-                         {"lowercase", flags.lowercase}}
+    print(nlohmann::json{
+              {"bleu", bleu.score},
+              {"precisions", bleu.precisions},
+              {"brevity_penalty", bleu.brevity_penalty},
+              {"hypothesis_length", bleu.hypothesis_length},
+              {"reference_length", bleu.reference_length},
+              {"chrf", chrf},
+              {"tokenize", flags.tokens.empty() ? "13a" : flags.tokens},
+              {"lowercase", flags.lowercase}}
               .dump() +
           "\n");
     return;
@@ -73,17 +113,20 @@ void run_score(const ScoreFlags& flags) {
 Command add_score(App& program) {
   const auto flags = std::make_shared<ScoreFlags>();
   App* app = program.add_subcommand(
-      "score", "BLEU and chrF of translations, as sacreBLEU counts them");
+      "score", "BLEU and chrF of translations, ROUGE of summaries");
   app->footer(kFooter);
-  app->add_option("HYPOTHESES", flags->hypotheses, "What a translator said")
+  app->add_option("HYPOTHESES", flags->hypotheses, "What a model said")
       ->type_name("FILE")
       ->required();
   app->add_option("REFERENCES", flags->references, "What is right")
       ->type_name("FILE")
       ->required();
-  app->add_option("--tokenize", flags->tokens, "How BLEU finds words")
-      ->check(member_of({"13a", "none", "zh"}))
+  app->add_option("--metric", flags->metric, "bleu: with chrF; or rouge")
+      ->check(member_of({"bleu", "rouge"}))
       ->capture_default_str();
+  app->add_option("--tokenize", flags->tokens,
+                  "How words are found; for BLEU 13a if not given")
+      ->check(member_of({"13a", "none", "zh"}));
   app->add_flag("--lowercase", flags->lowercase, "Small letters only");
   app->add_flag("--json", flags->json, "All numbers in full, as JSON");
   return {app, [flags] { run_score(*flags); }};

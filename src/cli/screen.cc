@@ -82,4 +82,14 @@ void print(const std::string& text) {
   }
 }
 
+void print_written(std::string text) {
+  if (isatty(STDOUT_FILENO) == 1) {
+    for (char& c : text) {
+      const bool control = (c >= 0 && c < ' ' && c != '\n' && c != '\t');
+      if (control || c == '\x7f') c = '?';
+    }
+  }
+  if (!text.empty()) print(text);
+}
+
 }  // namespace regard::cli

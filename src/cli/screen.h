@@ -31,5 +31,8 @@ Screen standard_output(ColorWhen when);
 
 // Writes to standard output. Throws IoError if it cannot be written.
 void print(const std::string& text);
+// The same for what a model wrote, which may be any bytes: on a terminal, those
+// that would move the cursor come as '?'.
+void print_written(std::string text);
 
 }  // namespace regard::cli

@@ -121,15 +121,18 @@ void save_tensor(const std::string& text, const std::string& name,
 }
 
 void check_can_save(const std::string& text) {
-  const TensorPlace place = parse_place(text);
+  check_can_write(parse_place(text).path);
+}
+
+void check_can_write(const std::filesystem::path& path) {
   std::error_code error;
   const std::filesystem::path folder =
-      place.path.has_parent_path() ? place.path.parent_path() : ".";
+      path.has_parent_path() ? path.parent_path() : ".";
   if (!std::filesystem::is_directory(folder, error)) {
     throw_io_error("output", "'", folder.string(), "' is not a folder");
   }
-  if (std::filesystem::is_directory(place.path, error)) {
-    throw_io_error("output", "'", place.path.string(), "' is a folder");
+  if (std::filesystem::is_directory(path, error)) {
+    throw_io_error("output", "'", path.string(), "' is a folder");
   }
 }
 

@@ -35,6 +35,8 @@ void save_tensor(const std::string& place, const std::string& name,
 // Throws IoError if no file can be made there, before hours are spent on what
 // shall be in it.
 void check_can_save(const std::string& place);
+// The same for a file of any kind.
+void check_can_write(const std::filesystem::path& path);
 
 bool is_floating(DType dtype);
 

@@ -1,19 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 // regard train: the options of everything that can be trained.
-#include <limits>
 #include <memory>
+#include <vector>
 
 #include "cli/checks.h"
 #include "cli/commands.h"
+#include "cli/train.h"
 #include "cli/train_translate.h"
 
 namespace regard::cli {
 namespace {
 
 constexpr const char* kTrainFooter =
-    R"(Example:
+    R"(Examples:
   regard train translate --src train.en --tgt train.de --out en-de
-      `regard train translate --help` tells the rest)";
+  regard train classify --train reviews.tsv --out reviews
+  regard train answer --train stories.tsv --out stories
+  regard train recommend --interactions log.tsv --out shop
+  regard train caption --pictures photos --captions captions.tsv --out photos-model
+  regard train video --clips clips.tsv --out clips
+      `regard train translate --help` tells the rest, as for every task)";
 
 constexpr const char* kFooter =
     R"(Line n of one file is the translation of line n of the other, in UTF-8. Pairs
@@ -32,7 +38,9 @@ Examples:
   regard train translate --tsv pairs.tsv --src-lang en --tgt-lang zh \
       --both-directions --out en-zh
   regard train translate --src train.en --tgt train.de --out en-de --resume
-      goes on where it was stopped)";
+      goes on where it was stopped
+  regard train translate --tsv more.tsv --begin-with en-zh --out en-zh-2
+      learns from other pairs what a model does not know yet)";
 
 void add_data(App& app, TrainTranslateFlags& f) {
   const char* group = "Data";
@@ -57,31 +65,41 @@ void add_data(App& app, TrainTranslateFlags& f) {
       ->capture_default_str()
       ->check(real_between(0, 0.9))
       ->group(group);
-  app.add_option("--out", f.out, "Folder of the model")
+  add_folder_flags(app, f.learning);
+  app.add_option("--begin-with", f.begin_with,
+                 "A model to train further: its languages, pieces, sizes and "
+                 "weights")
       ->type_name("FOLDER")
-      ->required()
-      ->group(group);
-  app.add_flag("--resume", f.resume,
-               "Go on with the training in the folder, if there is one")
       ->group(group);
 }
 
 void add_text(App& app, TrainTranslateFlags& f) {
   const char* group = "Text";
+  app.add_option("--tokenizer", f.tokenizer,
+                 "A folder whose pieces are taken, not learnt anew")
+      ->type_name("FOLDER")
+      ->excludes("--begin-with")
+      ->group(group);
   app.add_option("--pieces", f.pieces,
                  "unigram or bpe: pieces that SentencePiece learns; words: the "
                  "text is cut already (@@ is joined again)")
       ->check(member_of({"unigram", "bpe", "words"}))
       ->capture_default_str()
+      ->excludes("--tokenizer")
+      ->excludes("--begin-with")
       ->group(group);
   app.add_option("--vocab", f.vocab, "Pieces, for both languages together")
       ->check(whole_between(10, 1000000))
       ->capture_default_str()
+      ->excludes("--tokenizer")
+      ->excludes("--begin-with")
       ->group(group);
   app.add_option("--coverage", f.coverage,
                  "Share of the characters that have a piece")
       ->check(real_between(0.98, 1))
       ->capture_default_str()
+      ->excludes("--tokenizer")
+      ->excludes("--begin-with")
       ->group(group);
   app.add_option("--max-length", f.max_length,
                  "Longer pairs, in pieces, are left out")
@@ -90,12 +108,15 @@ void add_text(App& app, TrainTranslateFlags& f) {
       ->group(group);
   app.add_option("--src-lang", f.src_lang, "Name of the source language")
       ->capture_default_str()
+      ->excludes("--begin-with")
       ->group(group);
   app.add_option("--tgt-lang", f.tgt_lang, "Name of the target language")
       ->capture_default_str()
+      ->excludes("--begin-with")
       ->group(group);
   app.add_flag("--both-directions", f.both_directions,
                "One model that translates either way")
+      ->excludes("--begin-with")
       ->group(group);
 }
 
@@ -106,6 +127,7 @@ void add_model(App& app, TrainTranslateFlags& f) {
     app.add_option(name, value, what)
         ->check(whole_between(1, 65536))
         ->capture_default_str()
+        ->excludes("--begin-with")
         ->group(group);
   };
   const auto share = [&](const char* name, double& value, const char* what) {
@@ -122,9 +144,11 @@ void add_model(App& app, TrainTranslateFlags& f) {
   app.add_option("--activation", f.activation, "Of the feed-forward blocks")
       ->check(member_of({"relu", "gelu", "swiglu"}))
       ->capture_default_str()
+      ->excludes("--begin-with")
       ->group(group);
   app.add_flag("--norm-first", f.norm_first,
                "Norms before the blocks (pre-norm), not after them")
+      ->excludes("--begin-with")
       ->group(group);
   share("--dropout", f.dropout, "Of embeddings and blocks");
   share("--attention-dropout", f.attention_dropout, "Of attention weights");
@@ -133,64 +157,9 @@ void add_model(App& app, TrainTranslateFlags& f) {
   share("--smoothing", f.smoothing, "Label smoothing");
 }
 
-void add_learning(App& app, TrainTranslateFlags& f) {
-  const char* group = "Training";
-  const auto count = [&](const char* name, std::int64_t& value, int least,
-                         const char* what) {
-    app.add_option(name, value, what)
-        ->check(whole_between(least, 1000000000))
-        ->capture_default_str()
-        ->group(group);
-  };
-  const auto real = [&](const char* name, double& value, const char* what) {
-    app.add_option(name, value, what)
-        ->check(real_between(0, std::numeric_limits<double>::infinity()))
-        ->capture_default_str()
-        ->group(group);
-  };
-  const auto beta = [&](const char* name, double& value) {
-    app.add_option(name, value, "Of Adam")
-        ->check(real_below(0, 1))
-        ->capture_default_str()
-        ->group(group);
-  };
-  count("--updates", f.updates, 0, "At most; 0: no limit");
-  count("--epochs", f.epochs, 0, "At most; 0: no limit");
-  count("--batch-tokens", f.batch_tokens, 1,
-        "Tokens of a batch, by the longer side");
-  count("--accumulate", f.accumulate, 1, "Batches of an update");
-  app.add_option("--schedule", f.schedule, "Of the learning rate")
-      ->check(member_of({"inverse-sqrt", "cosine", "constant"}))
-      ->capture_default_str()
-      ->group(group);
-  real("--lr", f.rate, "Highest learning rate");
-  count("--warmup", f.warmup, 0, "Updates until it is reached");
-  beta("--beta1", f.beta1);
-  beta("--beta2", f.beta2);
-  real("--weight-decay", f.weight_decay,
-       "Beside the gradient, as AdamW has it");
-  real("--clip", f.clip, "Largest norm of a gradient; 0: any");
-  count("--validate-every", f.validate_every, 0,
-        "Updates between milestones; 0: an epoch");
-  count("--patience", f.patience, 0,
-        "Milestones without a better loss before the end; 0: any number");
-  count("--average", f.average, 1, "Milestones whose mean is the model");
-  real("--checkpoint-every", f.checkpoint_every,
-       "Seconds between checkpoints; 0: at each update");
-  app.add_option("--seed", f.seed, "Of all that is random")
-      ->capture_default_str()
-      ->group(group);
-  app.add_option("--threads", f.threads, "0: one for each core")
-      ->check(whole_between(0, 1024))
-      ->capture_default_str()
-      ->group(group);
-  app.add_flag("--float16", f.float16, "Store the model in half the space")
-      ->group(group);
-}
-
 }  // namespace
 
-Command add_train(App& program) {
+Command add_train(App& program, Ranks& ranks) {
   App* app = program.add_subcommand("train", "Train a model from files");
   app->require_subcommand();
   app->footer(kTrainFooter);
@@ -201,8 +170,21 @@ Command add_train(App& program) {
   add_data(*translate, *flags);
   add_text(*translate, *flags);
   add_model(*translate, *flags);
-  add_learning(*translate, *flags);
-  return {app, [flags] { run_train_translate(*flags); }};
+  add_learning_flags(*translate, flags->learning);
+  const std::vector<Command> tasks = {
+      {translate, [flags, &ranks] { run_train_translate(*flags, ranks); }},
+      add_train_classify(*app, ranks),
+      add_train_recommend(*app, ranks),
+      add_train_answer(*app, ranks),
+      add_train_caption(*app, ranks),
+      add_train_video(*app, ranks)};
+  return {app,
+          [tasks] {
+            for (const Command& task : tasks) {
+              if (task.app->parsed()) task.run();
+            }
+          },
+          true};
 }
 
 }  // namespace regard::cli

@@ -3,31 +3,24 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <cmath>
+#include <bit>
 #include <cstdio>
 #include <filesystem>
-#include <fstream>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <utility>
 #include <vector>
 
-#include "cli/screen.h"
-#include "cli/stopped.h"
-#include "cli/training_screen.h"
+#include "cli/training_folder.h"
 #include "cli/usage_error.h"
-#include "io/atomic_file.h"
 #include "regard/core/error.h"
 #include "regard/nn/transformer.h"
 #include "regard/tasks/translation_task.h"
 #include "regard/tasks/translator.h"
 #include "regard/text/lines.h"
 #include "regard/text/tokenizer.h"
-#include "regard/train/log.h"
-#include "regard/train/training.h"
-#include "train/checkpoint.h"
 
 namespace regard::cli {
 namespace fs = std::filesystem;
@@ -35,6 +28,8 @@ namespace fs = std::filesystem;
 namespace {
 
 using tasks::TranslationData;
+
+constexpr const char* kCommand = "train translate";
 
 void check(const TrainTranslateFlags& f) {
   if (f.tsv.empty() == (f.src.empty() || f.tgt.empty()) ||
@@ -45,12 +40,7 @@ void check(const TrainTranslateFlags& f) {
       (!f.valid_tsv.empty() && !f.valid_src.empty())) {
     throw UsageError("give --valid-src and --valid-tgt, or --valid-tsv");
   }
-  if (f.updates == 0 && f.epochs == 0) {
-    throw UsageError("--updates or --epochs must set an end");
-  }
-  if (f.schedule == "cosine" && f.updates == 0) {
-    throw UsageError("a cosine needs --updates, to know its end");
-  }
+  check(f.learning);
   if (f.dim % f.heads != 0) {
     throw UsageError(fmt::format(
         "--heads must divide --dim; they are {} and {}", f.heads, f.dim));
@@ -78,7 +68,7 @@ Data load_data(const TrainTranslateFlags& f) {
     data.training = std::move(split.first);
     data.held_out = std::move(split.second);
   }
-  require(!data.training.sources.empty(), "train translate",
+  require(!data.training.sources.empty(), kCommand,
           "there are no pairs to learn from in '",
           f.tsv.empty() ? f.src : f.tsv, "'");
   return data;
@@ -88,8 +78,13 @@ tasks::Languages languages_of(const TrainTranslateFlags& f) {
   return {f.src_lang, f.tgt_lang, f.both_directions};
 }
 
+bool learns_pieces(const TrainTranslateFlags& f) {
+  return f.begin_with.empty() && f.tokenizer.empty();
+}
+
 std::unique_ptr<text::Tokenizer> make_tokenizer(const TrainTranslateFlags& f,
                                                 const text::Pairs& pairs) {
+  if (!f.tokenizer.empty()) return text::load_tokenizer(f.tokenizer);
   std::vector<std::string> lines;
   for (const auto* side : {&pairs.sources, &pairs.targets}) {
     for (const std::string& line : *side) {
@@ -129,11 +124,27 @@ tasks::TranslatorConfig config_of(const TrainTranslateFlags& f,
   model.final_norm = f.norm_first;
   model.shared_embeddings = true;
   model.tied_output = true;
+  return config;
+}
+
+// What a model that is trained further may change.
+void set_regularisation(const TrainTranslateFlags& f,
+                        nn::TransformerConfig& model) {
   model.dropout = static_cast<float>(f.dropout);
   model.attention_dropout = static_cast<float>(f.attention_dropout);
   model.activation_dropout = static_cast<float>(f.activation_dropout);
   model.label_smoothing = static_cast<float>(f.smoothing);
-  return config;
+}
+
+// FNV-1a over the values.
+std::uint64_t hash_of(const StateDict& weights) {
+  std::uint64_t hash = 0;
+  for (const auto& [name, tensor] : weights) {
+    for (const float value : tensor.values<float>()) {
+      hash = (hash ^ std::bit_cast<std::uint32_t>(value)) * 0x100000001B3u;
+    }
+  }
+  return hash;
 }
 
 // The data, as far as a resumed run must see the same.
@@ -158,47 +169,19 @@ std::string summary_of(const TranslationData& data) {
 // What else the weights depend on, in plain words.
 std::map<std::string, std::string> settings_of(
     const TrainTranslateFlags& f, const tasks::TranslatorConfig& config) {
-  std::map<std::string, std::string> settings = {{"--pieces", f.pieces}};
-  if (f.pieces != "words") {
-    settings["--vocab"] = std::to_string(f.vocab);
-    settings["--coverage"] = fmt::format("{}", f.coverage);
+  std::map<std::string, std::string> settings;
+  if (learns_pieces(f)) {
+    settings["--pieces"] = f.pieces;
+    if (f.pieces != "words") {
+      settings["--vocab"] = std::to_string(f.vocab);
+      settings["--coverage"] = fmt::format("{}", f.coverage);
+    }
   }
   const auto json = nlohmann::json::parse(tasks::config_to_json(config));
   for (const char* part : {"languages", "model"}) {
-    for (const auto& [key, value] : json.at(part).items()) {
-      std::string name = key;
-      std::replace(name.begin(), name.end(), '_', ' ');
-      settings[name] =
-          value.is_string() ? value.get<std::string>() : value.dump();
-    }
+    add_settings(json.at(part).dump(), settings);
   }
   return settings;
-}
-
-train::TrainingOptions options_of(const TrainTranslateFlags& f) {
-  train::TrainingOptions o;
-  o.seed = f.seed;
-  o.max_updates = f.updates;
-  o.max_epochs = f.epochs;
-  o.batch_tokens = f.batch_tokens;
-  o.accumulate = f.accumulate;
-  o.adam.beta1 = static_cast<float>(f.beta1);
-  o.adam.beta2 = static_cast<float>(f.beta2);
-  o.adam.weight_decay = static_cast<float>(f.weight_decay);
-  o.schedule.kind = f.schedule == "cosine" ? train::ScheduleKind::kCosine
-                    : f.schedule == "constant"
-                        ? train::ScheduleKind::kConstant
-                        : train::ScheduleKind::kInverseSqrt;
-  o.schedule.peak = f.rate;
-  o.schedule.warmup = f.warmup;
-  if (f.schedule == "cosine") o.schedule.total = f.updates;
-  o.clip = f.clip;
-  o.milestone = f.validate_every;
-  o.patience = f.patience;
-  o.average = f.average;
-  o.checkpoint_seconds = f.checkpoint_every;
-  o.threads = {.count = f.threads};
-  return o;
 }
 
 void tell_data(const char* what, const TranslationData& data) {
@@ -213,161 +196,94 @@ void tell_data(const char* what, const TranslationData& data) {
   std::fprintf(stderr, "%s\n", text.c_str());
 }
 
-const char* reason(train::Ending ending) {
-  switch (ending) {
-    case train::Ending::kUpdates:
-      return "the number of updates is reached";
-    case train::Ending::kEpochs:
-      return "the number of epochs is reached";
-    case train::Ending::kPatience:
-      return "the held-out loss no longer falls";
-    case train::Ending::kStopped:
-      return "stopped";
-  }
-  return "";
-}
-
-double best_loss(const train::RunHistory& history) {
-  double best = std::nan("");
-  for (const train::MilestoneReport& milestone : history.milestones) {
-    if (milestone.best) best = milestone.likelihood;
-  }
-  return best;
-}
-
-std::int64_t parameter_count(const StateDict& weights) {
-  std::int64_t count = 0;
-  for (const auto& [name, tensor] : weights) count += tensor.size();
-  return count;
-}
-
 std::string name_of(const std::string& path) {
   return fs::path(path).filename().string();
 }
 
-// README.md of the model, unless the user has written one.
-void write_card(const TrainTranslateFlags& f,
-                const tasks::TranslatorConfig& config,
-                const train::TrainingResult& result,
-                const train::RunHistory& history, std::int64_t examples) {
-  const fs::path path = fs::path(f.out) / "README.md";
-  if (fs::exists(path)) return;
+std::string card_of(const TrainTranslateFlags& f,
+                    const tasks::TranslatorConfig& config,
+                    const TrainingFolder::Outcome& outcome,
+                    std::int64_t examples) {
   const nn::TransformerConfig& m = config.model;
-  const double loss = best_loss(history);
-  std::string text = fmt::format(
-      "# Translator: {} to {}{}\n\nTrained with `regard train translate`.\n\n",
-      f.src_lang, f.tgt_lang, f.both_directions ? ", and back" : "");
-  text += fmt::format(
-      "- Data: {}; {} examples\n"
-      "- Text: {} pieces ({})\n"
-      "- Model: {} + {} layers, width {}, {} heads, feed-forward {}; {} "
-      "parameters\n"
-      "- Training: {} updates of {} x {} tokens, learning rate {} ({}, "
-      "{} warm-up), dropout {}, smoothing {}, seed {}; the mean of {} "
-      "milestones\n"
-      "{}\n",
-      f.tsv.empty() ? name_of(f.src) + ", " + name_of(f.tgt) : name_of(f.tsv),
-      examples, m.source_vocab, f.pieces, m.encoder_layers, m.decoder_layers,
-      m.model_dim, m.heads, m.feed_forward_dim, parameter_count(result.weights),
-      result.updates, f.accumulate, f.batch_tokens, f.rate, f.schedule,
-      f.warmup, f.dropout, f.smoothing, f.seed, result.averaged,
-      std::isnan(loss)
-          ? ""
-          : fmt::format("- Lowest held-out loss: {:.4f} a piece\n", loss));
-  text +=
-      "    regard translate --model FOLDER \"a sentence\"\n\n"
-      "It knows nothing but its data, and is sure of itself even where it "
-      "is wrong.\n";
-  io::AtomicFile file(path, "train translate");
-  file.write(text);
-  file.commit();
-}
-
-void show_end(const train::RunHistory& history) {
-  std::vector<std::pair<double, double>> training;
-  std::vector<std::pair<double, double>> held_out;
-  for (const train::UpdateReport& update : history.updates) {
-    training.emplace_back(static_cast<double>(update.update),
-                          update.likelihood);
+  std::string begun;
+  if (!f.begin_with.empty()) {
+    begun =
+        fmt::format("- Begun with: the model '{}'\n", name_of(f.begin_with));
   }
-  for (const train::MilestoneReport& milestone : history.milestones) {
-    if (!std::isfinite(milestone.likelihood)) continue;
-    held_out.emplace_back(static_cast<double>(milestone.update),
-                          milestone.likelihood);
-  }
-  print(draw_curve(training, held_out, standard_output(ColorWhen::kNever)));
+  return fmt::format(
+             "# Translator: {} to {}{}\n\n"
+             "Trained with `regard train translate`.\n\n"
+             "- Data: {}; {} examples\n"
+             "- Text: {} pieces ({})\n"
+             "{}"
+             "- Model: {} + {} layers, width {}, {} heads, feed-forward {}; {} "
+             "parameters; dropout {}, smoothing {}\n",
+             config.languages.source, config.languages.target,
+             config.languages.both_directions ? ", and back" : "",
+             f.tsv.empty() ? name_of(f.src) + ", " + name_of(f.tgt)
+                           : name_of(f.tsv),
+             examples, m.source_vocab,
+             learns_pieces(f) ? f.pieces : "taken over", begun,
+             m.encoder_layers, m.decoder_layers, m.model_dim, m.heads,
+             m.feed_forward_dim, parameter_count(outcome.result.weights),
+             f.dropout, f.smoothing) +
+         learning_lines(f.learning, outcome, "piece") +
+         "\n    regard translate --model FOLDER \"a sentence\"\n\n"
+         "It knows nothing but its data, and is sure of itself even where it "
+         "is wrong.\n";
 }
 
 }  // namespace
 
-void run_train_translate(const TrainTranslateFlags& f) {
+void run_train_translate(const TrainTranslateFlags& f, Ranks& ranks) {
   check(f);
-  const fs::path folder = f.out;
-  const fs::path work = folder / "training";
-  require(f.resume || !fs::exists(work), "train translate", "'", work.string(),
-          "' holds a training already; go on with it by --resume, or choose "
-          "another --out");
-  const Data pairs = load_data(f);
-  std::error_code error;
-  fs::create_directories(folder, error);
-  if (error) {
-    throw_io_error("train translate", "cannot make the folder '", f.out,
-                   "': ", error.message());
+  const TrainingFolder folder(f.learning, kCommand, ranks);
+  std::optional<tasks::TranslatorFiles> start;
+  if (!f.begin_with.empty()) {
+    start = tasks::load_translator_files(f.begin_with);
   }
+  const Data pairs = load_data(f);
+  folder.create();
   // A run that goes on reads the tokenizer that its start has written. One that
   // came to no checkpoint may have had other settings.
-  const bool goes_on = f.resume && fs::exists(train::checkpoint_path(work));
-  const auto tokenizer = goes_on ? text::load_tokenizer(folder)
+  const bool goes_on = folder.goes_on();
+  const auto tokenizer = goes_on ? text::load_tokenizer(folder.path())
+                         : start ? std::move(start->tokenizer)
                                  : make_tokenizer(f, pairs.training);
-  const tasks::TranslatorConfig config = config_of(f, tokenizer->size());
+  tasks::TranslatorConfig config =
+      start ? start->config : config_of(f, tokenizer->size());
+  set_regularisation(f, config.model);
   const TranslationData training = tasks::encode_pairs(
       pairs.training, *tokenizer, config.languages, f.max_length);
   const TranslationData held_out = tasks::encode_pairs(
       pairs.held_out, *tokenizer, config.languages, f.max_length);
   tell_data("training", training);
   tell_data("held out", held_out);
-  require(training.size() > 0, "train translate",
-          "no pair is left to learn from");
-  nn::Transformer model(config.model, f.seed);
-  model.set_threads({.count = f.threads});
+  require(training.size() > 0, kCommand, "no pair is left to learn from");
+  nn::Transformer model =
+      start ? nn::Transformer(config.model, std::move(start->weights))
+            : nn::Transformer(config.model, f.learning.seed);
+  model.set_threads({.count = f.learning.threads});
   std::fprintf(stderr, "%lld pieces, %lld parameters\n",
                static_cast<long long>(tokenizer->size()),
                static_cast<long long>(parameter_count(model.parameters())));
-  train::TrainingOptions options = options_of(f);
-  options.settings = settings_of(f, config);
-  options.settings["training data"] = summary_of(training);
-  options.settings["held-out data"] = summary_of(held_out);
+  std::map<std::string, std::string> settings = settings_of(f, config);
+  settings["training data"] = summary_of(training);
+  settings["held-out data"] = summary_of(held_out);
+  if (start) {
+    settings["--begin-with"] =
+        fmt::format("weights (hash {:016x})", hash_of(model.parameters()));
+  }
   tasks::TranslationTask task(model, training, held_out);
-  if (!goes_on) tokenizer->save(folder);
-  TrainingScreen screen(f.updates);
-  const StopOnSignal signals;
-  const train::TrainingResult result = train::train(
-      task, options, work,
-      f.resume ? train::Start::kResume : train::Start::kNew, screen);
-  screen.clear();
-  const train::RunHistory history = train::read_log(work / "log.jsonl");
-  const bool stopped = result.ending == train::Ending::kStopped;
-  if (!stopped || !history.milestones.empty()) {
-    tasks::save_translator(folder, config, *tokenizer, result.weights,
-                           f.float16 ? DType::kFloat16 : DType::kFloat32);
-  }
-  if (stopped) {
-    const std::string text = fmt::format(
-        "stopped and saved after update {}; the same command with --resume "
-        "goes on. {}\n",
-        result.updates,
-        history.milestones.empty()
-            ? "There is no model before the first milestone"
-            : "The model so far is in " + f.out);
-    std::fputs(text.c_str(), stderr);
-    throw Stopped{StopOnSignal::signal()};
-  }
-  write_card(f, config, result, history, training.size());
-  show_end(history);
-  print(fmt::format(
-      "done after {} updates: {}. The model, the mean of {} "
-      "milestones, is in {}\n",
-      result.updates, reason(result.ending), result.averaged, f.out));
+  if (!goes_on && ranks.first()) tokenizer->save(folder.path());
+  const TrainingFolder::Outcome outcome =
+      folder.run(task, settings, "tokens", [&](const StateDict& weights) {
+        tasks::save_translator(folder.path(), config, *tokenizer, weights,
+                               f.learning.stored());
+      });
+  if (!ranks.first()) return;
+  write_card(folder.path(), card_of(f, config, outcome, training.size()),
+             kCommand);
 }
 
 }  // namespace regard::cli

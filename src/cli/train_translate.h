@@ -4,6 +4,9 @@
 #include <cstdint>
 #include <string>
 
+#include "cli/learning_flags.h"
+#include "cli/ranks.h"
+
 namespace regard::cli {
 
 // What `regard train translate` is told.
@@ -11,9 +14,9 @@ struct TrainTranslateFlags {
   std::string src, tgt, tsv;
   std::string valid_src, valid_tgt, valid_tsv;
   double valid_share = 0.02;
-  std::string out;
-  bool resume = false;
+  std::string begin_with;
 
+  std::string tokenizer;
   std::string pieces = "unigram";
   std::int64_t vocab = 8000;
   double coverage = 0.9998;
@@ -34,26 +37,9 @@ struct TrainTranslateFlags {
   double activation_dropout = 0.0;
   double smoothing = 0.1;
 
-  std::int64_t updates = 8000;
-  std::int64_t epochs = 0;
-  std::int64_t batch_tokens = 4096;
-  std::int64_t accumulate = 1;
-  std::string schedule = "inverse-sqrt";
-  double rate = 0.005;
-  std::int64_t warmup = 2000;
-  double beta1 = 0.9;
-  double beta2 = 0.98;
-  double weight_decay = 0.0;
-  double clip = 0.0;
-  std::int64_t validate_every = 0;
-  std::int64_t patience = 0;
-  std::int64_t average = 10;
-  double checkpoint_every = 300;
-  std::uint64_t seed = 1;
-  int threads = 0;
-  bool float16 = false;
+  LearningFlags learning;
 };
 
-void run_train_translate(const TrainTranslateFlags& flags);
+void run_train_translate(const TrainTranslateFlags& flags, Ranks& ranks);
 
 }  // namespace regard::cli

@@ -46,8 +46,8 @@ std::string duration_text(double seconds) {
   return fmt::format("{} h {:02} min", s / 3600, s % 3600 / 60);
 }
 
-TrainingScreen::TrainingScreen(std::int64_t max_updates)
-    : max_updates_(max_updates), terminal_(is_terminal()) {}
+TrainingScreen::TrainingScreen(std::int64_t max_updates, const char* unit)
+    : max_updates_(max_updates), unit_(unit), terminal_(is_terminal()) {}
 
 void TrainingScreen::on_start(std::int64_t updates) {
   if (updates > 0) {
@@ -68,8 +68,13 @@ std::string TrainingScreen::status(const train::UpdateReport& report) const {
   } else {
     text = fmt::format("epoch {}, update {}", report.epoch, report.update);
   }
-  text +=
-      fmt::format("  loss {:.3f}{}  {:.0f} tokens/s", loss_, valid_, tokens_);
+  text += fmt::format("  loss {:.3f}{}  {:.0f} {}/s", loss_, valid_, tokens_,
+                      unit_);
+  if (report.bytes_sent > 0) {
+    text += fmt::format("  {:.1f} MB/update sent, {:.0f} % waiting",
+                        static_cast<double>(report.bytes_sent) / 1e6,
+                        100 * report.seconds_waited / report.seconds);
+  }
   if (max_updates_ > report.update) {
     const auto left = static_cast<double>(max_updates_ - report.update);
     text += fmt::format("  {} left", duration_text(left * seconds_));

@@ -27,7 +27,8 @@ class StopOnSignal {
 // itself, elsewhere a line for each milestone and every minute.
 class TrainingScreen : public train::Observer {
  public:
-  explicit TrainingScreen(std::int64_t max_updates);
+  // `unit` is what a loss is counted in: "tokens", "examples".
+  TrainingScreen(std::int64_t max_updates, const char* unit);
 
   void on_start(std::int64_t updates) override;
   void on_update(const train::UpdateReport& report) override;
@@ -40,6 +41,7 @@ class TrainingScreen : public train::Observer {
   std::string status(const train::UpdateReport& report) const;
 
   std::int64_t max_updates_;
+  const char* unit_;
   bool terminal_;
   double loss_ = 0;        // running means
   double tokens_ = 0;      // a second

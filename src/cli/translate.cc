@@ -7,7 +7,6 @@
 #include <cstdio>
 #include <iostream>
 #include <limits>
-#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <span>
@@ -23,7 +22,9 @@
 #include "cli/number_list.h"
 #include "cli/screen.h"
 #include "cli/usage_error.h"
+#include "cli/weight_flags.h"
 #include "regard/core/error.h"
+#include "regard/tasks/translate_text.h"
 #include "regard/tasks/translator.h"
 #include "regard/text/lines.h"
 #include "regard/text/utf8.h"
@@ -42,19 +43,22 @@ struct TranslateFlags {
   std::int64_t max_length = 0;
   std::int64_t batch = 32;
   bool align = false;
+  bool whole = false;
   bool json = false;
   bool show = false;
   std::string attention = "cross";
   std::int64_t layer = -1;  // the last but one
   std::string head;
   std::int64_t top = 0;
+  ops::WeightStorage weights = ops::WeightStorage::kFloat32;
   int threads = 0;
 };
 
 constexpr const char* kFooter =
     R"(Sentences come from the command line, from a file, or else from standard input,
 a line each, and their translations go to standard output in the same order. A
-blank line stays blank. With --nbest there is a line for each: number of the
+blank line stays blank. A line of several sentences is cut into them and joined
+again; --nbest, --align, --show and --whole take it as one. With --nbest there is a line for each: number of the
 sentence, score, translation, tabs between them. --align draws where each piece
 of the translation looked in the source; with --json it gives the numbers. --show
 draws each head of one layer: of the decoder onto the source (cross), or of the
@@ -119,21 +123,27 @@ class Output {
       : flags_(flags), screen_(standard_output(ColorWhen::kAuto)) {}
 
   void write(const std::vector<tasks::Translation>& found) {
-    ++number_;
+    print(lines_of(found, ++number_));
+  }
+
+  // What is written for sentence `number`, from 1.
+  std::string lines_of(const std::vector<tasks::Translation>& found,
+                       std::int64_t number) const {
+    std::string lines;
     for (const tasks::Translation& translation : found) {
       if (flags_.json) {
-        write_json(translation);
+        lines += json_of(translation, number);
       } else if (flags_.nbest > 1) {
-        print(fmt::format("{}\t{:.4f}\t{}\n", number_, translation.score,
-                          translation.text));
+        lines += fmt::format("{}\t{:.4f}\t{}\n", number, translation.score,
+                             translation.text);
       } else {
-        print(translation.text + "\n");
+        lines += translation.text + "\n";
       }
       if (flags_.align && !flags_.json) {
-        print(draw_alignment(translation, screen_));
+        lines += draw_alignment(translation, screen_);
       }
     }
-    std::fflush(stdout);
+    return lines;
   }
 
   void write(const tasks::TranslationTrace& trace) const {
@@ -146,8 +156,9 @@ class Output {
   bool shows_heads() const { return flags_.show; }
 
  private:
-  void write_json(const tasks::Translation& translation) const {
-    nlohmann::json line = {{"sentence", number_},
+  std::string json_of(const tasks::Translation& translation,
+                      std::int64_t number) const {
+    nlohmann::json line = {{"sentence", number},
                            {"score", translation.score},
                            {"translation", translation.text}};
     if (flags_.align) {
@@ -155,7 +166,7 @@ class Output {
       line["target_pieces"] = translation.target_pieces;
       line["alignment"] = translation.alignment;
     }
-    print(line.dump() + "\n");
+    return line.dump() + "\n";
   }
 
   const TranslateFlags& flags_;
@@ -163,70 +174,71 @@ class Output {
   std::int64_t number_ = 0;
 };
 
-// Without --to, a sentence may tell by itself which language it is in.
+// What there is to do, beside the sentences.
+struct Work {
+  const tasks::Translator& translator;
+  tasks::TranslateOptions options;
+  bool whole;  // a line is one sentence
+};
+
 std::vector<std::vector<tasks::Translation>> translate_part(
-    const tasks::Translator& translator, const tasks::TranslateOptions& options,
-    std::span<const std::string> sentences) {
-  const tasks::Languages& languages = translator.config().languages;
-  if (!languages.both_directions || !options.to.empty()) {
-    return translator.translate(sentences, options);
-  }
-  std::map<std::string, std::vector<std::size_t>> places;
-  for (std::size_t i = 0; i < sentences.size(); ++i) {
-    places[tasks::language_to(languages, sentences[i])].push_back(i);
-  }
-  std::vector<std::vector<tasks::Translation>> results(sentences.size());
-  for (const auto& [language, numbers] : places) {
-    std::vector<std::string> chosen;
-    for (const std::size_t i : numbers) chosen.push_back(sentences[i]);
-    tasks::TranslateOptions one_way = options;
-    one_way.to = language;
-    auto found = translator.translate(chosen, one_way);
-    for (std::size_t i = 0; i < numbers.size(); ++i) {
-      results[numbers[i]] = std::move(found[i]);
-    }
+    const Work& work, std::span<const std::string> lines) {
+  if (work.whole) return work.translator.translate(lines, work.options);
+  std::vector<std::vector<tasks::Translation>> results;
+  for (auto& best :
+       tasks::translate_texts(work.translator, lines, work.options)) {
+    results.push_back({std::move(best)});
   }
   return results;
 }
 
 // Each sentence on its own, with what its heads looked at.
-void show_all(const tasks::Translator& translator,
-              const tasks::TranslateOptions& options,
-              std::span<const std::string> sentences, const Output& output) {
+void show_all(const Work& work, std::span<const std::string> sentences,
+              const Output& output) {
+  const tasks::Translator& translator = work.translator;
   for (const std::string& sentence : sentences) {
     if (translator.tokenizer().encode(sentence).empty()) {
       output.write_blank();
       continue;
     }
-    tasks::TranslateOptions one_way = options;
-    if (one_way.to.empty()) {
-      one_way.to = tasks::language_to(translator.config().languages, sentence);
-    }
-    output.write(translator.trace(sentence, one_way));
+    output.write(translator.trace(sentence, work.options));
   }
 }
 
-void translate_all(const tasks::Translator& translator,
-                   const tasks::TranslateOptions& options,
-                   std::span<const std::string> sentences, Output& output) {
-  if (output.shows_heads()) {
-    return show_all(translator, options, sentences, output);
-  }
-  // Parts, so that a long file shows its first lines early; long enough that
-  // sentences of like length find each other.
-  constexpr std::size_t kPart = 1024;
+// Parts, so that a long file shows its first lines early; long enough that
+// sentences of like length find each other.
+constexpr std::size_t kPart = 1024;
+
+// The lines of a file, by all ranks.
+void translate_file(const Work& work, std::span<const std::string> sentences,
+                    const Output& output, dist::Communicator& ranks) {
+  print_answers(ranks, std::ssize(sentences), kPart, [&](dist::Part share) {
+    const auto part =
+        sentences.subspan(static_cast<std::size_t>(share.begin),
+                          static_cast<std::size_t>(share.end - share.begin));
+    std::string lines;
+    std::int64_t number = share.begin;
+    for (const auto& found : translate_part(work, part)) {
+      lines += output.lines_of(found, ++number);
+    }
+    return lines;
+  });
+}
+
+void translate_all(const Work& work, std::span<const std::string> sentences,
+                   Output& output) {
+  if (output.shows_heads()) return show_all(work, sentences, output);
   for (std::size_t begin = 0; begin < sentences.size(); begin += kPart) {
     const auto part =
         sentences.subspan(begin, std::min(kPart, sentences.size() - begin));
-    for (const auto& found : translate_part(translator, options, part)) {
+    for (const auto& found : translate_part(work, part)) {
       output.write(found);
     }
   }
 }
 
 // Line by line where somebody or another program waits for each answer.
-void translate_stream(const tasks::Translator& translator,
-                      const tasks::TranslateOptions& options, Output& output) {
+void translate_stream(const Work& work, Output& output) {
   std::vector<std::string> lines;
   std::string line;
   std::int64_t number = 0;
@@ -240,16 +252,15 @@ void translate_stream(const tasks::Translator& translator,
     lines.push_back(line);
     // in_avail() is 0 where reading more would wait.
     const bool waits = std::cin.rdbuf()->in_avail() <= 0;
-    constexpr std::size_t kPart = 1024;
     if (!waits && lines.size() < kPart) continue;
-    translate_all(translator, options, lines, output);
+    translate_all(work, lines, output);
     lines.clear();
   }
-  translate_all(translator, options, lines, output);
+  translate_all(work, lines, output);
   if (std::cin.bad()) throw_io_error("standard input", "it cannot be read");
 }
 
-void run_translate(const TranslateFlags& flags) {
+void run_translate(const TranslateFlags& flags, Ranks& ranks) {
   if (!flags.input.empty() && !flags.sentences.empty()) {
     throw UsageError("give sentences or --input, not both");
   }
@@ -264,8 +275,13 @@ void run_translate(const TranslateFlags& flags) {
                       flags.top > 0 || flags.attention != "cross")) {
     throw UsageError("--attention, --layer, --head and --top go with --show");
   }
+  if (ranks.launched() > 1 && (flags.input.empty() || flags.show)) {
+    throw UsageError(
+        "several ranks share the lines of --input, without --show");
+  }
+  ranks.check_threads({.count = flags.threads});
   const tasks::Translator translator = tasks::Translator::load(
-      flags.model.empty() ? bundled_translator() : flags.model);
+      flags.model.empty() ? bundled_translator() : flags.model, flags.weights);
   check_language(translator.config().languages, flags.to);
   tasks::TranslateOptions options;
   options.beam = flags.beam;
@@ -277,24 +293,30 @@ void run_translate(const TranslateFlags& flags) {
   options.batch = flags.batch;
   options.threads = {.count = flags.threads};
   Output output(flags);
+  const Work work{translator, options,
+                  flags.whole || flags.align || flags.nbest > 1};
   if (!flags.sentences.empty()) {
-    translate_all(translator, options, flags.sentences, output);
+    translate_all(work, flags.sentences, output);
   } else if (!flags.input.empty()) {
     const std::vector<std::string> lines = text::read_lines(flags.input);
-    translate_all(translator, options, lines, output);
+    if (ranks.launched() > 1) {
+      translate_file(work, lines, output, ranks.communicator());
+    } else {
+      translate_all(work, lines, output);
+    }
   } else {
     // Somebody who typed no sentence would wait, and so would we.
     if (isatty(STDIN_FILENO) != 0) {
       std::fputs("A sentence a line; Ctrl-D ends.\n", stderr);
     }
     std::ios::sync_with_stdio(false);
-    translate_stream(translator, options, output);
+    translate_stream(work, output);
   }
 }
 
 }  // namespace
 
-Command add_translate(App& program) {
+Command add_translate(App& program, Ranks& ranks) {
   const auto flags = std::make_shared<TranslateFlags>();
   App* app =
       program.add_subcommand("translate", "Translate with a trained model");
@@ -303,7 +325,8 @@ Command add_translate(App& program) {
       ->type_name("TEXT");
   app->add_option(
          "--model", flags->model,
-         "Folder that `regard train translate` made; if not given, the "
+         "Folder that `regard train translate` made, or one of CTranslate2 or "
+         "Hugging Face (Marian, T5, BART); if not given, the "
          "translator that comes with the program: English and "
          "Chinese, both ways")
       ->type_name("FOLDER");
@@ -330,6 +353,8 @@ Command add_translate(App& program) {
   app->add_option("--batch", flags->batch, "Sentences at once")
       ->check(whole_between(1, 100000))
       ->capture_default_str();
+  app->add_flag("--whole", flags->whole,
+                "Take a line as one sentence, however many it has");
   app->add_flag("--align", flags->align, "Show where each piece looked");
   app->add_flag("--show", flags->show,
                 "Draw what each head of one layer looked at");
@@ -344,10 +369,11 @@ Command add_translate(App& program) {
       ->check(whole_between(0, 10000));
   add_picture_flags(*app, flags->head, flags->top);
   app->add_flag("--json", flags->json, "A line of JSON for each translation");
+  add_weights_flag(*app, flags->weights);
   app->add_option("--threads", flags->threads, "0: one for each core")
       ->check(whole_between(0, 1024))
       ->capture_default_str();
-  return {app, [flags] { run_translate(*flags); }};
+  return {app, [flags, &ranks] { run_translate(*flags, ranks); }, true};
 }
 
 }  // namespace regard::cli

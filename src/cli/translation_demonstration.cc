@@ -40,7 +40,7 @@ void show(const tasks::Translator& translator,
 
 }  // namespace
 
-void run_translation_demonstration() {
+void run_translation_demonstration(const std::string& command) {
   const tasks::Translator translator =
       tasks::Translator::load(bundled_translator());
   const Screen screen = standard_output(ColorWhen::kAuto);
@@ -50,10 +50,19 @@ void run_translation_demonstration() {
       "source; the stronger the cell, the more that piece looked there.\n\n");
   show(translator, kEnglish, "zh", screen);
   show(translator, kChinese, "en", screen);
-  print(
-      "Your own:      regard translate \"...\"\n"
-      "In a browser:  regard view\n"
-      "A layer alone: regard attend\n");
+  print(fmt::format(
+      "Your own sentence:   {0} translate \"...\"\n"
+      "In a browser:        {0} view\n"
+      "What a text is:      {0} classify --explain \"The soup was not bad.\"\n"
+      "Who has what where:  {0} answer --context examples/story.txt \"Where is "
+      "Ada?\"\n"
+      "What comes next:     {0} recommend --why --history \"Harbour 1, Harbour "
+      "2\"\n"
+      "What a picture is:   {0} caption --show examples/shapes.png\n"
+      "What a clip shows:   {0} video examples/shapes/orbits.npy\n"
+      "Attention by itself: {0} attend\n"
+      "All commands:        {0} --help\n",
+      command));
 }
 
 }  // namespace regard::cli

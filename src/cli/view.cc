@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
-#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
@@ -22,10 +21,10 @@
 #include "cli/screen.h"
 #include "cli/text.h"
 #include "cli/usage_error.h"
+#include "cli/view_model.h"
 #include "io/read_file.h"
 #include "regard/core/error.h"
-#include "regard/tasks/translator.h"
-#include "regard/view/given.h"
+#include "regard/view/imported_weights.h"
 #include "regard/view/page.h"
 #include "regard/view/server.h"
 #include "regard/view/translation.h"
@@ -33,15 +32,12 @@
 namespace regard::cli {
 namespace {
 
-namespace fs = std::filesystem;
-
 constexpr int kPort = 8777;  // where the page stands, if it is free
 
 struct ViewFlags {
+  ViewModelFlags reader;
   std::string sentence;
-  std::string model;
-  std::string to;
-  std::int64_t beam = 5;
+  std::string beside;
   std::string weights;
   std::string tokens;
   std::string export_to;
@@ -53,7 +49,6 @@ struct ViewFlags {
   std::string host = "127.0.0.1";
   int port = -1;  // not said
   bool no_open = false;
-  int threads = 0;
 };
 
 constexpr const char* kFooter =
@@ -82,25 +77,27 @@ Examples:
   regard view "The cat sleeps."
   regard view "The cat sleeps." --attention encoder --layer 2 --head 3
   regard view --model en-de "A man rides a bicycle." --export bicycle.html
+  regard view --model all-MiniLM-L6-v2 \
+      "The animal didn't cross the street because it was too tired." \
+      --beside "The animal didn't cross the street because it was too wide."
+      the heads in which "it" looks at a noun come first
+  regard view --model SmolLM2-135M-Instruct.gguf "The cat" --max-tokens 20
   regard view --weights bert.safetensors --tokens tokens.json
   regard view --weights w.safetensors --tokens t.json --layers 0-3 --export w.html)";
 
-// The last part of a path that has a name.
-std::string name_of(const std::string& path) {
-  fs::path clean = fs::path(path).lexically_normal();
-  if (!clean.has_filename()) clean = clean.parent_path();
-  return clean.filename().string();
-}
-
 void check(const ViewFlags& flags) {
-  if (!flags.model.empty() && !flags.weights.empty()) {
+  if (!flags.reader.model.empty() && !flags.weights.empty()) {
     throw UsageError("give --model, or --weights and --tokens, not both");
   }
   if (flags.weights.empty() != flags.tokens.empty()) {
     throw UsageError("--weights and --tokens go together");
   }
-  if (!flags.weights.empty() && !flags.sentence.empty()) {
-    throw UsageError("a sentence needs a --model to translate it");
+  if (!flags.weights.empty() &&
+      !(flags.sentence.empty() && flags.beside.empty())) {
+    throw UsageError("a sentence needs a --model to read it");
+  }
+  if (!flags.beside.empty() && flags.sentence.empty()) {
+    throw UsageError("--beside: give the sentence that it stands beside, too");
   }
   if (flags.export_to.empty() &&
       !(flags.layers.empty() && flags.heads.empty())) {
@@ -112,55 +109,9 @@ void check(const ViewFlags& flags) {
   }
 }
 
-tasks::TranslateOptions translate_options(const ViewFlags& flags) {
-  tasks::TranslateOptions options;
-  options.beam = flags.beam;
-  options.to = flags.to;
-  options.threads = {.count = flags.threads};
-  return options;
-}
-
-view::Trace translated(const tasks::Translator& translator,
-                       const ViewFlags& flags) {
-  tasks::TranslateOptions options = translate_options(flags);
-  if (options.to.empty()) {
-    options.to =
-        tasks::language_to(translator.config().languages, flags.sentence);
-  }
-  view::Trace trace =
-      view::trace_translation(translator, flags.sentence, options);
-  trace.model = name_of(flags.model);
-  trace.note = view::read_note(flags.model);
-  return trace;
-}
-
-// A kind of attention by its name, and how much of it there is.
-struct Kind {
-  std::string name;
-  std::int64_t layers = 0;
-  std::int64_t heads = 0;
-};
-
-// Those of a translator's traces, in their order.
-std::vector<Kind> kinds_of(const nn::TransformerConfig& config) {
-  std::vector<Kind> kinds = {{"encoder", config.encoder_layers, config.heads},
-                             {"decoder", config.decoder_layers, config.heads},
-                             {"cross", config.decoder_layers, config.heads}};
-  std::erase_if(kinds, [](const Kind& kind) { return kind.layers == 0; });
-  return kinds;
-}
-
-std::vector<Kind> kinds_of(const view::Trace& trace) {
-  std::vector<Kind> kinds;
-  for (const view::Section& section : trace.sections()) {
-    kinds.push_back(
-        {section.config().name, section.layers(), section.config().heads});
-  }
-  return kinds;
-}
-
 // Where the page opens. Throws UsageError for a head that is not there.
-view::Start start_of(const ViewFlags& flags, const std::vector<Kind>& kinds) {
+view::Start start_of(const ViewFlags& flags,
+                     const std::vector<AttentionKind>& kinds) {
   view::Start start;
   std::string names;
   std::int64_t layers = 0;
@@ -237,20 +188,29 @@ void share_one_heap() {
 #endif
 }
 
-void serve(const tasks::Translator* translator,
-           const std::optional<view::Trace>& trace, const view::Start& start,
+void serve(const ViewModel& model, const std::optional<view::Trace>& trace,
+           const std::optional<view::Trace>& beside, const view::Start& start,
            const ViewFlags& flags) {
   share_one_heap();
   view::ServerOptions options;
   options.host = flags.host;
-  options.model = name_of(flags.model.empty() ? flags.weights : flags.model);
+  options.model =
+      name_of(flags.reader.model.empty() ? flags.weights : flags.reader.model);
   options.start = start;
-  if (!flags.model.empty()) options.note = view::read_note(flags.model);
-  options.translate = translate_options(flags);
+  if (!flags.reader.model.empty()) {
+    options.note = view::read_note(flags.reader.model);
+  }
+  options.translate = translate_options(flags.reader);
   // Sentences side by side bring more than threads within one.
   options.translate.threads = {.count = 1};
-  options.limits.computing = flags.threads;
-  const auto server = start_server(translator, trace, options, flags.port);
+  options.limits.computing = flags.reader.threads;
+  options.beside = beside;
+  if (model.encoder) options.encoder = &*model.encoder;
+  if (model.language_model) options.language_model = &*model.language_model;
+  options.max_tokens = flags.reader.max_tokens;
+  const auto server =
+      start_server(model.translator ? &*model.translator : nullptr, trace,
+                   options, flags.port);
   const bool is_v6 = flags.host.find(':') != std::string::npos;
   const std::string address =
       fmt::format("http://{}:{}/", is_v6 ? "[" + flags.host + "]" : flags.host,
@@ -262,30 +222,37 @@ void serve(const tasks::Translator* translator,
 
 void run_view(ViewFlags flags) {
   check(flags);
-  if (flags.model.empty() && flags.weights.empty()) {
-    flags.model = bundled_translator();
+  if (flags.reader.model.empty() && flags.weights.empty()) {
+    flags.reader.model = bundled_translator();
   }
-  std::optional<tasks::Translator> translator;
+  ViewModel model;
   std::optional<view::Trace> trace;
-  if (flags.model.empty()) {
+  std::optional<view::Trace> beside;
+  std::vector<AttentionKind> kinds;
+  if (flags.reader.model.empty()) {
     view::Tokens tokens =
         view::parse_tokens(io::read_file(flags.tokens, "view"), flags.tokens);
-    trace =
-        view::trace_given(std::move(tokens), view::open_weights(flags.weights));
+    trace = view::trace_imported(std::move(tokens),
+                                 view::open_weights(flags.weights));
     trace->model = name_of(flags.weights);
+    kinds = kinds_of(*trace);
   } else {
-    translator = tasks::Translator::load(flags.model);
-    if (!flags.sentence.empty()) trace = translated(*translator, flags);
+    model = load_view_model(flags.reader);
+    kinds = kinds_of(model);
+    if (!flags.sentence.empty()) {
+      trace = trace_of(model, flags.sentence, flags.reader);
+    }
+    if (!flags.beside.empty()) {
+      beside = trace_of(model, flags.beside, flags.reader);
+    }
   }
-  const view::Start start = start_of(
-      flags, trace ? kinds_of(*trace) : kinds_of(translator->config().model));
+  const view::Start start = start_of(flags, trace ? kinds_of(*trace) : kinds);
   if (trace) trace->set_start(start);
-  if (flags.export_to.empty()) {
-    return serve(translator ? &*translator : nullptr, trace, start, flags);
-  }
+  if (flags.export_to.empty()) return serve(model, trace, beside, start, flags);
   view::ExportOptions options;
   options.layers = parse_numbers(flags.layers, "--layers");
   options.heads = parse_numbers(flags.heads, "--heads");
+  if (beside) options.beside = &*beside;
   view::export_page(*trace, flags.export_to, options);
   if (!trace->target.empty()) print(on_one_line(trace->target) + "\n");
   print(fmt::format("page -> {}\n", on_one_line(flags.export_to)));
@@ -293,18 +260,35 @@ void run_view(ViewFlags flags) {
 
 void add_input_options(App& app, ViewFlags& flags) {
   const std::string group = "What to look at";
-  app.add_option("SENTENCE", flags.sentence, "What to translate, to begin with")
+  app.add_option("SENTENCE", flags.sentence,
+                 "What the model reads, to begin with")
       ->type_name("TEXT");
-  app.add_option("--model", flags.model,
-                 "Folder that `regard train translate` made; if not given, the "
-                 "translator that comes with the program")
-      ->type_name("FOLDER")
+  app.add_option("--model", flags.reader.model,
+                 "A translator, as for `regard translate`; an encoder, as for "
+                 "`regard embed`; or a language model, as for `regard "
+                 "generate`. If not given, the translator that comes with the "
+                 "program")
+      ->type_name("PATH")
       ->group(group);
-  app.add_option("--to", flags.to,
+  app.add_option("--beside", flags.beside,
+                 "Another sentence: the same head of both, side by side")
+      ->type_name("TEXT")
+      ->group(group);
+  app.add_option("--tokenizer", flags.reader.tokenizer,
+                 "The tokenizer of a language model that has none inside")
+      ->type_name("PATH")
+      ->group(group);
+  app.add_option("--max-tokens", flags.reader.max_tokens,
+                 "A language model goes on with the text by at most N tokens")
+      ->type_name("N")
+      ->check(whole_between(0, 10000))
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--to", flags.reader.to,
                  "Language, for a model that knows both directions")
       ->type_name("LANG")
       ->group(group);
-  app.add_option("--beam", flags.beam, "Hypotheses kept; 1 is greedy")
+  app.add_option("--beam", flags.reader.beam, "Hypotheses kept; 1 is greedy")
       ->check(whole_between(1, 1000))
       ->capture_default_str()
       ->group(group);
@@ -365,7 +349,7 @@ Command add_view(App& program) {
       ->group(group);
   app->add_flag("--no-open", flags->no_open, "Do not open a browser")
       ->group(group);
-  app->add_option("--threads", flags->threads, "0: one for each core")
+  app->add_option("--threads", flags->reader.threads, "0: one for each core")
       ->check(whole_between(0, 1024))
       ->capture_default_str()
       ->group(group);

@@ -416,7 +416,7 @@ void parallel_for(Threads threads, std::int64_t tasks,
   ThreadPool& pool =
       threads.pool != nullptr ? *threads.pool : ThreadPool::shared();
   // The process's own pool grows for a caller who asks for more than one
-  // thread a core; a pool that was passed keeps its size.
+  // thread per core; a pool that was passed keeps its size.
   const int most = threads.pool != nullptr ? pool.size() - 1
                                            : std::max(pool.size(), count) - 1;
   pool.impl_->ready_crew().run(job, most);

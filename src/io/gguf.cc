@@ -5,10 +5,12 @@
 #include <utility>
 
 #include "io/byte_reader.h"
+#include "io/gguf_tensors.h"
 #include "io/gguf_types.h"
 #include "io/mapped_file.h"
 #include "io/quote.h"
 #include "regard/core/error.h"
+#include "regard/core/threads.h"
 
 namespace regard {
 namespace {
@@ -108,8 +110,14 @@ struct GgufFile::Parser {
   struct Description {
     std::string name;
     Shape shape;
+    const io::GgufTensorType* type = nullptr;
     std::uint64_t offset = 0;
     std::uint64_t elements = 0;
+
+    std::uint64_t bytes() const {
+      return elements / static_cast<std::uint64_t>(type->block_elements) *
+             static_cast<std::uint64_t>(type->block_bytes);
+    }
   };
 
   explicit Parser(ByteReader& bytes) : reader(bytes) {}
@@ -156,13 +164,16 @@ struct GgufFile::Parser {
   }
 
   void read_settings(std::uint64_t count,
-                     std::map<std::string, Value, std::less<>>& settings) {
+                     std::map<std::string, Setting, std::less<>>& settings) {
     for (std::uint64_t i = 0; i < count; ++i) {
+      ByteReader start = reader;
       std::string key = read_name(reader, "a key");
       const auto type = reader.number<std::uint32_t>("the type of a setting");
       io::check_gguf_type(type, reader.where());
       Value value = read_value(type);
-      if (!settings.emplace(key, value).second) {
+      const auto bytes =
+          start.take(reader.position() - start.position(), "a setting");
+      if (!settings.emplace(key, Setting{value, bytes}).second) {
         throw_parse_error(where(), "the key ", in_quotes(key), " comes twice");
       }
     }
@@ -190,9 +201,18 @@ struct GgufFile::Parser {
       d.shape.insert(d.shape.begin(), static_cast<std::int64_t>(extent));
     }
     const auto type = reader.number<std::uint32_t>("a tensor's type");
-    if (type != 0) {
-      throw_parse_error(where(), "only F32 tensors are read; ", name, " is ",
-                        io::gguf_tensor_type_name(type));
+    d.type = io::gguf_tensor_type(type);
+    if (d.type == nullptr) {
+      throw_parse_error(where(),
+                        "tensors of the types F32, F16, BF16, Q4_0, Q4_1, "
+                        "Q5_0, Q5_1, Q8_0, Q4_K, Q5_K and Q6_K are read; ",
+                        name, " is ", io::gguf_tensor_type_name(type));
+    }
+    const std::int64_t row = d.shape.empty() ? 1 : d.shape.back();
+    if (row % d.type->block_elements != 0) {
+      throw_parse_error(where(), "rows of ", d.type->name,
+                        " are whole blocks of ", d.type->block_elements,
+                        " elements; ", name, " is ", to_string(d.shape));
     }
     d.offset = reader.number<std::uint64_t>("a tensor's offset");
     if (d.offset % alignment != 0) {
@@ -241,7 +261,7 @@ GgufFile::GgufFile(const std::string& where, std::span<const std::byte> bytes)
             [](const auto& a, const auto& b) { return a.offset < b.offset; });
   std::uint64_t end = 0;  // of the tensor before
   for (Parser::Description& d : descriptions) {
-    const std::uint64_t size = d.elements * sizeof(float);
+    const std::uint64_t size = d.bytes();
     if (d.offset > data.size() || size > data.size() - d.offset) {
       throw_parse_error(where_.c_str(), in_quotes(d.name), " lies at bytes ",
                         d.offset, " to ", d.offset + size, " of ", data.size(),
@@ -253,10 +273,9 @@ GgufFile::GgufFile(const std::string& where, std::span<const std::byte> bytes)
                         end, "; it starts at ", d.offset);
     }
     if (size != 0) end = d.offset + size;
-    const auto* values = reinterpret_cast<const float*>(data.data() + d.offset);
     std::string name = d.name;
-    if (!entries_.emplace(name, Entry{std::move(d.shape), {values, d.elements}})
-             .second) {
+    Entry entry{std::move(d.shape), d.type, data.subspan(d.offset, size)};
+    if (!entries_.emplace(name, std::move(entry)).second) {
       throw_parse_error(where_.c_str(), "the tensor ", in_quotes(name),
                         " comes twice");
     }
@@ -292,6 +311,75 @@ const GgufFile::Entry& GgufFile::find(std::string_view name) const {
   return place->second;
 }
 
+std::string_view GgufFile::type(std::string_view name) const {
+  return find(name).type->name;
+}
+
+std::span<const float> GgufFile::values(std::string_view name) const {
+  const Entry& entry = find(name);
+  require(type(name) == "F32", where_.c_str(), in_quotes(name),
+          " must be F32 to be read in place; it is ", type(name));
+  return {reinterpret_cast<const float*>(entry.data.data()),
+          entry.data.size() / sizeof(float)};
+}
+
+std::optional<GgufFile::Groups> GgufFile::groups(std::string_view name) const {
+  const io::GgufTensorType& type = *find(name).type;
+  if (type.read_codes == nullptr) return std::nullopt;
+  // -8 times a half float may be none.
+  const bool zero_in_minima = type.four_bits && type.zero != 0;
+  return Groups{.group = type.group,
+                .four_bits = type.four_bits,
+                .half_scales = type.half_scales && !zero_in_minima,
+                .has_minima = type.has_minima || zero_in_minima};
+}
+
+void GgufFile::read_groups(std::string_view name, std::int64_t row,
+                           std::int8_t* codes, float* scales,
+                           float* minima) const {
+  const Entry& entry = find(name);
+  const io::GgufTensorType& type = *entry.type;
+  const std::int64_t columns = entry.shape.back();
+  const std::int64_t blocks = columns / type.block_elements;
+  require(type.read_codes != nullptr, where_.c_str(), io::in_quotes(name),
+          " has no groups; its type is ", type.name);
+  require(row >= 0 &&
+              row < std::ssize(entry.data) /
+                        std::max<std::int64_t>(1, blocks * type.block_bytes),
+          where_.c_str(), io::in_quotes(name), " has no row ", row);
+  type.read_codes(entry.data.data() + row * blocks * type.block_bytes, blocks,
+                  {codes, scales, minima});
+  if (type.zero == 0) return;
+  // Codes with a sign take the zero away themselves; those without one have no
+  // room for it.
+  if (!type.four_bits) {
+    for (std::int64_t i = 0; i < columns; ++i) {
+      codes[i] = static_cast<std::int8_t>(codes[i] - type.zero);
+    }
+    return;
+  }
+  for (std::int64_t g = 0; g < columns / type.group; ++g) {
+    minima[g] = -static_cast<float>(type.zero) * scales[g];
+  }
+}
+
+Tensor GgufFile::tensor(std::string_view name) const {
+  const Entry& entry = find(name);
+  const io::GgufTensorType& type = *entry.type;
+  Tensor tensor(entry.shape);
+  const std::int64_t blocks = std::ssize(entry.data) / type.block_bytes;
+  // Enough for a thread to wake up for.
+  const std::int64_t part = (1 << 18) / type.block_elements;
+  parallel_for({}, (blocks + part - 1) / part, [&](std::int64_t i) {
+    const std::int64_t begin = i * part;
+    io::read_gguf_values(
+        type, entry.data.data() + begin * type.block_bytes,
+        std::min(part, blocks - begin),
+        tensor.values<float>().data() + begin * type.block_elements);
+  });
+  return tensor;
+}
+
 std::vector<std::string> GgufFile::keys() const {
   std::vector<std::string> keys;
   for (const auto& [key, value] : settings_) keys.push_back(key);
@@ -300,7 +388,14 @@ std::vector<std::string> GgufFile::keys() const {
 
 const GgufFile::Value* GgufFile::setting(std::string_view key) const {
   const auto place = settings_.find(key);
-  return place == settings_.end() ? nullptr : &place->second;
+  return place == settings_.end() ? nullptr : &place->second.value;
+}
+
+std::span<const std::byte> GgufFile::setting_bytes(std::string_view key) const {
+  const auto place = settings_.find(key);
+  require(place != settings_.end(), where_.c_str(), "no setting is called ",
+          in_quotes(std::string(key)));
+  return place->second.bytes;
 }
 
 namespace {

@@ -138,28 +138,8 @@ void save_npy(const std::filesystem::path& path, const Tensor& tensor) {
   require(tensor.rank() <= io::kMostNpyDimensions, "save_npy",
           "the rank may be at most ", io::kMostNpyDimensions, "; it is ",
           tensor.rank());
-  std::string header = "{'descr': '";
-  header += io::npy_name(tensor.dtype());
-  header += "', 'fortran_order': False, 'shape': (";
-  for (const std::int64_t extent : tensor.shape()) {
-    header += std::to_string(extent) + ", ";
-  }
-  // A tuple of one keeps its comma: "(3,)"; longer ones end without: "(2, 3)".
-  if (tensor.rank() >= 1) header.pop_back();
-  if (tensor.rank() >= 2) header.pop_back();
-  header += "), }";
-  // The data begins at a multiple of 64, so that it can be mapped.
-  const std::size_t before = kMagic.size() + 2 + 2;
-  const std::size_t used = before + header.size() + 1;
-  header.append((64 - used % 64) % 64, ' ');
-  header += '\n';
-  const std::array<std::byte, 4> version_and_length = {
-      std::byte{1}, std::byte{0}, static_cast<std::byte>(header.size() & 255),
-      static_cast<std::byte>(header.size() >> 8)};
   io::AtomicFile file(path, "save_npy");
-  file.write(kMagic);
-  file.write(version_and_length);
-  file.write(header);
+  file.write(io::npy_start(tensor.dtype(), tensor.shape()));
   file.write({tensor.bytes(), tensor.byte_count()});
   file.commit();
 }

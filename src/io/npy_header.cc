@@ -195,4 +195,27 @@ std::string_view npy_name(DType dtype) {
   throw InvalidArgument("npy: the dtype must be one that NumPy has");
 }
 
+std::string npy_start(DType dtype, const Shape& shape) {
+  std::string header = "{'descr': '";
+  header += npy_name(dtype);
+  header += "', 'fortran_order': False, 'shape': (";
+  for (const std::int64_t extent : shape) {
+    header += std::to_string(extent) + ", ";
+  }
+  // A tuple of one keeps its comma: "(3,)"; longer ones end without: "(2, 3)".
+  if (!shape.empty()) header.pop_back();
+  if (shape.size() >= 2) header.pop_back();
+  header += "), }";
+  // The data begins at a multiple of 64, so that it can be mapped.
+  std::string start = "\x93NUMPY";
+  start += '\1';
+  start += '\0';
+  const std::size_t used = start.size() + 2 + header.size() + 1;
+  header.append((64 - used % 64) % 64, ' ');
+  header += '\n';
+  start += static_cast<char>(header.size() & 255);
+  start += static_cast<char>(header.size() >> 8);
+  return start + header;
+}
+
 }  // namespace regard::io

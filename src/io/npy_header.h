@@ -27,4 +27,7 @@ NpyHeader parse_npy_header(std::string_view text, const std::string& where);
 // "<f4", as NumPy spells a type; there is none for bfloat16.
 std::string_view npy_name(DType dtype);
 
+// The bytes of a file of version 1.0 before its data.
+std::string npy_start(DType dtype, const Shape& shape);
+
 }  // namespace regard::io

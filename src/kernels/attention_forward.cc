@@ -2,6 +2,7 @@
 #include "kernels/attention_forward.h"
 
 #include "kernels/attention_scratch.h"
+#include "kernels/attention_states.h"
 #include "kernels/attention_weights.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -32,6 +33,11 @@ void Split(const AttentionBlock&, std::int64_t, float*) {
 void Merge(const AttentionBlock&, std::int64_t, float*) {
   HWY_ABORT("no kernel");
 }
+void AddSplits(const AttentionBlock&, std::int64_t, std::int64_t, float*, bool,
+               bool) {
+  HWY_ABORT("no kernel");
+}
+bool Finish(const AttentionBlock&, float*) { HWY_ABORT("no kernel"); }
 
 #else
 
@@ -79,24 +85,45 @@ bool ForwardKeeping(const AttentionBlock& block, const AttentionWeights& to) {
   return finite;
 }
 
-void Split(const AttentionBlock& block, std::int64_t split, float* state) {
+// Once in the code for each target: passes are large.
+HWY_NOINLINE void AddSplits(const AttentionBlock& block, std::int64_t first,
+                            std::int64_t last, float* state, bool started,
+                            bool skip_zeros) {
+  const AttentionScratch memory(block.scratch, block.row_count, block.keys.d_k,
+                                block.keys.d_v);
+  ScoreBlock scores(block);
+  ForwardPass pass(block, scores, skip_zeros, nullptr);
+  const SplitState total(state, scores.groups() * kGroupRows);
+  const SplitState part(memory.states[1], scores.groups() * kGroupRows);
+  for (std::int64_t s = first; s < last; ++s) {
+    pass.run_split(s, started ? part : total);
+    if (started) pass.merge(total, part);
+    started = true;
+  }
+}
+
+HWY_NOINLINE bool Finish(const AttentionBlock& block, float* state) {
   ScoreBlock scores(block);
   ForwardPass pass(block, scores, false, nullptr);
-  pass.run_split(split, SplitState(state, scores.groups() * kGroupRows));
+  const SplitState total(state, scores.groups() * kGroupRows);
+  if (block.has_sink) pass.add_sinks(total);
+  return pass.write(total);
+}
+
+void Split(const AttentionBlock& block, std::int64_t split, float* state) {
+  AddSplits(block, split, split + 1, state, false, false);
 }
 
 void Merge(const AttentionBlock& block, std::int64_t count, float* states) {
   ScoreBlock scores(block);
-  ForwardPass pass(block, scores, false, nullptr);
+  const ForwardPass pass(block, scores, false, nullptr);
   const int rows = scores.groups() * kGroupRows;
-  const SplitState total(states, rows);
   const auto size = static_cast<std::int64_t>(
       attention_state_floats(block.row_count, block.keys.d_v));
   for (std::int64_t i = 1; i < count; ++i) {
-    pass.merge(total, SplitState(states + i * size, rows));
+    pass.merge(SplitState(states, rows), SplitState(states + i * size, rows));
   }
-  if (block.has_sink) pass.add_sinks(total);
-  if (!pass.write(total)) run(block, scores, true, nullptr);
+  if (!Finish(block, states)) run(block, scores, true, nullptr);
 }
 
 #endif  // HWY_TARGET
@@ -113,6 +140,8 @@ HWY_EXPORT(Forward);
 HWY_EXPORT(ForwardKeeping);
 HWY_EXPORT(Split);
 HWY_EXPORT(Merge);
+HWY_EXPORT(AddSplits);
+HWY_EXPORT(Finish);
 
 bool attention_has_kernel() { return HWY_DYNAMIC_DISPATCH(HasKernel)(); }
 
@@ -147,6 +176,17 @@ void attention_split(const AttentionBlock& block, std::int64_t split,
 void attention_merge(const AttentionBlock& block, std::int64_t count,
                      float* states) noexcept {
   HWY_DYNAMIC_DISPATCH(Merge)(block, count, states);
+}
+
+void attention_add_splits(const AttentionBlock& block, std::int64_t first,
+                          std::int64_t last, float* state, bool started,
+                          bool skip_zeros) noexcept {
+  HWY_DYNAMIC_DISPATCH(AddSplits)
+  (block, first, last, state, started, skip_zeros);
+}
+
+bool attention_finish(const AttentionBlock& block, float* state) noexcept {
+  return HWY_DYNAMIC_DISPATCH(Finish)(block, state);
 }
 
 }  // namespace regard::kernels

@@ -56,7 +56,7 @@ struct Memory {
   std::byte *keys, *values;  // packed heads
   Bf16Bits* queries;         // [strips][2][steps] tiles
   Bf16Bits* d_outs;          // the same of d_out
-  // Turned over: [bundles][panels of d][kBundleStrips][2] tiles, whose rows are
+  // Transposed: [bundles][panels of d][kBundleStrips][2] tiles, whose rows are
   // elements of d and whose pairs are rows r and r + 16 of a strip.
   Bf16Bits *turned_queries, *turned_d_outs;
   float* d_queries;          // [bundles][panels][kBundleStrips] sums
@@ -191,11 +191,11 @@ class HeadBackward {
     return std::min(strip * kStripRows + r, head_.row_count - 1);
   }
 
-  // Rows as they are, for products over d, and turned over, for products over
+  // Rows as they are, for products over d, and transposed, for products over
   // rows. Where that one is not finite it is zero: a weight of zero would make
   // NaN of it. Returns whether all were finite; norms[32] <- lengths.
   bool pack_rows(const void* const* rows, std::int64_t n, std::int64_t strip,
-                 Bf16Bits* plain, Bf16Bits* turned, float* norms) {
+                 Bf16Bits* plain, Bf16Bits* transposed, float* norms) {
     const std::int64_t panels = panels_of(n);
     AttentionKeys form = block_.keys;
     form.d_k = n;
@@ -218,7 +218,7 @@ class HeadBackward {
           bits = is_non_finite(bits) ? Bf16Bits{0} : bits;
       }
       Bf16Bits* const to =
-          turned + (strip / kBundleStrips * panels + panel) * kPanelTiles +
+          transposed + (strip / kBundleStrips * panels + panel) * kPanelTiles +
           strip % kBundleStrips * 2 * kTileBf16;
       turn_tile(pairs, to);
       turn_tile(pairs + kTileBf16, to + kTileBf16);
@@ -463,12 +463,12 @@ class HeadBackward {
   void multiply(std::int64_t bundle, int strips, std::int64_t first,
                 int count) {
     for (int group = 0; group < count; ++group) {
-      add_turned(m_.turned_d_outs, v_panels_, bundle, strips,
-                 m_.weights + group * kPanelTiles,
-                 m_.d_values + group * v_panels_ * kProductFloats);
-      add_turned(m_.turned_queries, k_panels_, bundle, strips,
-                 m_.d_scores_right + group * kPanelTiles,
-                 m_.d_keys + group * k_panels_ * kProductFloats);
+      add_transposed(m_.turned_d_outs, v_panels_, bundle, strips,
+                     m_.weights + group * kPanelTiles,
+                     m_.d_values + group * v_panels_ * kProductFloats);
+      add_transposed(m_.turned_queries, k_panels_, bundle, strips,
+                     m_.d_scores_right + group * kPanelTiles,
+                     m_.d_keys + group * k_panels_ * kProductFloats);
     }
     for (std::int64_t panel = 0; panel < k_panels_; ++panel) {
       f_.multiply({.left = m_.d_scores_left,
@@ -484,11 +484,11 @@ class HeadBackward {
     }
   }
 
-  void add_turned(const Bf16Bits* turned, std::int64_t panels,
-                  std::int64_t bundle, int strips, const Bf16Bits* right,
-                  float* sums) {
+  void add_transposed(const Bf16Bits* transposed, std::int64_t panels,
+                      std::int64_t bundle, int strips, const Bf16Bits* right,
+                      float* sums) {
     if (panels == 0) return;
-    f_.multiply({.left = turned + bundle * panels * kPanelTiles,
+    f_.multiply({.left = transposed + bundle * panels * kPanelTiles,
                  .left_stride = kPanelTiles,
                  .right = right,
                  .sums = sums,

@@ -26,11 +26,24 @@ using GemmVec = hn::Vec<GemmTag>;
 // Rows times vectors of the largest tile, plus the vectors of b and one
 // broadcast of a, must fit in the registers: 32 of them, or 16.
 #if HWY_TARGET == HWY_AVX2
-constexpr int kGemmRows = 4;
+constexpr int kGemmRows = 6;
+constexpr int kGemmVecs = 2;
 #else
 constexpr int kGemmRows = 8;
-#endif
 constexpr int kGemmVecs = 3;
+#endif
+static_assert(kGemmRowGrain % kGemmRows == 0);
+// Of sides that are both read as they are, a tile is as wide as a panel, so
+// that rows of b that lie far apart pass through the L1 cache once.
+constexpr bool gemm_is_wide(LeftSide left, RightSide right) {
+  return left == LeftSide::kRows && right == RightSide::kRows;
+}
+constexpr int gemm_tile_vecs(LeftSide left, RightSide right) {
+  return gemm_is_wide(left, right) ? 3 : kGemmVecs;
+}
+constexpr int gemm_tile_rows(LeftSide left, RightSide right) {
+  return gemm_is_wide(left, right) && kGemmVecs < 3 ? 4 : kGemmRows;
+}
 
 // k is cut so that a panel [kGemmDepth][48] mostly stays in the L1 cache while
 // all row tiles pass over it.
@@ -51,7 +64,9 @@ constexpr std::int64_t gemm_span(RightSide right) {
 }
 
 // A result of so many floats that is a product of few rows is written past the
-// caches: to write it costs more than to compute it, and nobody reads it soon.
+// caches where that is quicker: to write it costs more than to compute it. With
+// AVX2 (Zen 3) it takes twice the time of writing into them.
+constexpr bool kGemmMayStream = HWY_TARGET != HWY_AVX2;
 constexpr std::int64_t kGemmStreamFloats = 1 << 15;
 
 // One tile of one cut of k. `a` is read as a[r * a_row + i * a_step].
@@ -86,7 +101,7 @@ HWY_INLINE void gemm_tile(const GemmTile& t) {
   const float* HWY_RESTRICT b = t.b;
   const float* ahead = t.ahead;
   const std::int64_t a_row = kLeft == LeftSide::kPacked ? 1 : t.a_row;
-  constexpr std::int64_t kStep = kLeft == LeftSide::kPacked ? kGemmTileRows : 1;
+  constexpr std::int64_t kStep = kLeft == LeftSide::kPacked ? kGemmRows : 1;
   GemmVec sum[kRows][kVecs];
   std::int64_t i = 0;
   do {
@@ -146,27 +161,27 @@ HWY_INLINE void gemm_tile(const GemmTile& t) {
 // All rows of one column of tiles; the fewer rows at the end in powers of two.
 template <int kVecs, LeftSide kLeft, RightSide kRight>
 HWY_NOINLINE void gemm_rows(GemmTile t, std::int64_t rows) {
+  constexpr int kRows = gemm_tile_rows(kLeft, kRight);
   std::int64_t row = 0;
   const float* const a = t.a;
   float* const c = t.c;
   const std::int64_t depth = t.a_row;  // of a packed tile
   const auto move_to_row = [&] {
     t.a = kLeft == LeftSide::kPacked
-              ? a + row / kGemmTileRows * kGemmTileRows * depth +
-                    row % kGemmTileRows
+              ? a + row / kGemmRows * kGemmRows * depth + row % kGemmRows
               : a + row * t.a_row;
     t.c = c + row * t.c_stride;
   };
-  for (; row + kGemmRows <= rows; row += kGemmRows) {
+  for (; row + kRows <= rows; row += kRows) {
     move_to_row();
-    gemm_tile<kGemmRows, kVecs, kLeft, kRight>(t);
-    if (gemm_fetched_lines(kRight) == 1 && row < 2 * kGemmRows) {
+    gemm_tile<kRows, kVecs, kLeft, kRight>(t);
+    if (gemm_fetched_lines(kRight) == 1 && row < 2 * kRows) {
       t.ahead += t.k * t.ahead_step;
     } else {
       t.ahead_step = 0;
     }
   }
-  if (kGemmRows > 4 && row + 4 <= rows) {
+  if (kRows > 4 && row + 4 <= rows) {
     move_to_row();
     gemm_tile<4, kVecs, kLeft, kRight>(t);
     row += 4;
@@ -187,10 +202,11 @@ template <LeftSide kLeft, RightSide kRight>
 HWY_INLINE void gemm_panel(GemmTile t, std::int64_t rows,
                            std::int64_t columns) {
   const std::int64_t lanes = static_cast<std::int64_t>(hn::Lanes(GemmTag()));
+  constexpr int kMost = gemm_tile_vecs(kLeft, kRight);
   std::int64_t left = columns / lanes;
   while (left > 0) {
     // 4 vectors go as 2 + 2, not 3 + 1: a narrow tile waits for its own sums.
-    const std::int64_t groups = (left + kGemmVecs - 1) / kGemmVecs;
+    const std::int64_t groups = (left + kMost - 1) / kMost;
     const std::int64_t vecs = (left + groups - 1) / groups;
     switch (vecs) {
       case 3:
@@ -215,20 +231,20 @@ HWY_INLINE void gemm_panel(GemmTile t, std::int64_t rows,
 // time in a buffer, because vectors would reach past the rows of c.
 template <LeftSide kLeft, RightSide kRight>
 HWY_INLINE void gemm_edge(GemmTile t, std::int64_t rows, std::int64_t columns) {
-  HWY_ALIGN float c[kGemmTileRows * kPanelColumns];
+  HWY_ALIGN float c[kGemmRows * kPanelColumns];
   HWY_ALIGN float bias[kPanelColumns] = {};
   if (t.bias != nullptr) std::copy_n(t.bias, columns, bias);
-  for (std::int64_t row = 0; row < rows; row += kGemmTileRows) {
-    const std::int64_t count = std::min(kGemmTileRows, rows - row);
+  for (std::int64_t row = 0; row < rows; row += kGemmRows) {
+    const std::int64_t count = std::min<std::int64_t>(kGemmRows, rows - row);
     float* const c_row = t.c + row * t.c_stride;
-    std::fill(c, c + kGemmTileRows * kPanelColumns, 0.0f);
+    std::fill(c, c + kGemmRows * kPanelColumns, 0.0f);
     if (!t.from_zero) {
       for (std::int64_t r = 0; r < count; ++r) {
         std::copy_n(c_row + r * t.c_stride, columns, c + r * kPanelColumns);
       }
     }
     GemmTile tile = t;
-    tile.a = t.a + row * t.a_row;  // kGemmTileRows * depth a tile, if packed
+    tile.a = t.a + row * t.a_row;  // kGemmRows * depth a tile, if packed
     tile.c = c;
     tile.c_stride = kPanelColumns;
     tile.bias = t.bias == nullptr ? nullptr : bias;
@@ -267,8 +283,9 @@ struct GemmPlace {
 
 HWY_INLINE bool gemm_streams(const Gemm& job) {
   constexpr std::int64_t kLine = 64;
-  return job.right == RightSide::kRows && job.k <= kGemmRowsDepth &&
-         job.start == Start::kZero && job.m * job.n >= kGemmStreamFloats &&
+  return kGemmMayStream && job.right == RightSide::kRows &&
+         job.k <= kGemmRowsDepth && job.start == Start::kZero &&
+         job.m * job.n >= kGemmStreamFloats &&
          reinterpret_cast<std::uintptr_t>(job.c) % kLine == 0 &&
          job.c_stride % kColumnStep == 0;
 }
@@ -282,8 +299,7 @@ HWY_INLINE void gemm_panels(const Gemm& job) {
     const std::int64_t columns = std::min(kPanelColumns, job.n - place.col);
     GemmTile t;
     t.k = std::min(gemm_depth(kRight), job.k - place.i);
-    t.a = job.a +
-          (kLeft == LeftSide::kPacked ? place.i * kGemmTileRows : place.i);
+    t.a = job.a + (kLeft == LeftSide::kPacked ? place.i * kGemmRows : place.i);
     t.a_row = kLeft == LeftSide::kPacked ? job.k : job.a_stride;
     t.b = place.b(job);
     t.b_step = kRight == RightSide::kRows
@@ -404,19 +420,24 @@ HWY_INLINE void pack_rows_transposed_impl(const float* HWY_RESTRICT a,
                                           std::int64_t stride, std::int64_t m,
                                           std::int64_t k,
                                           float* HWY_RESTRICT packed) {
-  const hn::CappedTag<float, kGemmTileRows> d;
+  constexpr std::int64_t kStore = 8;
+  const hn::CappedTag<float, kStore> d;
   const std::int64_t lanes = static_cast<std::int64_t>(hn::Lanes(d));
-  for (std::int64_t row = 0; row < m; row += kGemmTileRows) {
-    const std::int64_t rows = std::min(kGemmTileRows, m - row);
+  for (std::int64_t row = 0; row < m; row += kGemmRows) {
+    const std::int64_t rows = std::min<std::int64_t>(kGemmRows, m - row);
+    const bool whole = row + kStore <= m;
     for (std::int64_t i = 0; i < k; ++i) {
       const float* const from = a + i * stride + row;
       std::int64_t r = 0;
-      for (; r + lanes <= rows; r += lanes) {
-        hn::StoreU(hn::LoadU(d, from + r), d, packed + r);
+      if (whole) {
+        // May reach into what is packed next, which there is.
+        for (; r < kGemmRows; r += lanes) {
+          hn::StoreU(hn::LoadU(d, from + r), d, packed + r);
+        }
       }
       for (; r < rows; ++r) packed[r] = from[r];
-      for (; r < kGemmTileRows; ++r) packed[r] = 0.0f;
-      packed += kGemmTileRows;
+      for (; r < kGemmRows; ++r) packed[r] = 0.0f;
+      packed += kGemmRows;
     }
   }
 }

@@ -6,12 +6,17 @@
 #include "hwy/foreach_target.h"
 // The line above includes this file again, once for each target.
 #include "kernels/gemm-inl.h"
+#include "kernels/gemm_few_rows-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace regard::kernels {
 namespace HWY_NAMESPACE {
 
 void run_gemm(const Gemm& job) {
+  if (job.right == RightSide::kTransposed) {
+    gemm_few_rows(job);
+    return;
+  }
   const bool right_rows = job.right == RightSide::kRows;
   if (job.left == LeftSide::kPacked) {
     right_rows ? gemm_panels<LeftSide::kPacked, RightSide::kRows>(job)

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-// Rotary positions: pairs of elements turned by an angle of their position.
+// Rotary positions: pairs of elements rotated by an angle of their position.
 // Products and sums are rounded one by one, so the bits are the same on every
 // machine, with or without fused operations.
 namespace regard::kernels {
@@ -13,7 +13,7 @@ enum class RopePairs {
   kInterleaved,  // (2 i, 2 i + 1)
 };
 
-// The vectors of one token, one a head, which all turn alike.
+// The vectors of one token, one per head, which all rotate alike.
 struct Rope {
   RopePairs pairs = RopePairs::kHalfSplit;
   std::int64_t heads = 0;

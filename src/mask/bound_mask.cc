@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // A mask under the sizes of one call: checked, and reduced to ranges of keys
 // and the dense parts that vary along them.
+#include "mask/bound_mask.h"
+
 #include <algorithm>
 #include <array>
 #include <cassert>
 
 #include "mask/parts.h"
-#include "regard/mask/mask.h"
 
 namespace regard {
 namespace {
@@ -197,36 +198,26 @@ bool BoundMask::visible(std::int64_t batch, std::int64_t head,
          });
 }
 
-BlockClass BoundMask::classify(std::int64_t batch, std::int64_t head,
-                               KeyRange queries, KeyRange keys) const {
-  bool any_visible = false;
-  bool any_hidden = false;
-  constexpr std::int64_t kChunk = 64;
-  for (std::int64_t q = queries.begin; q < queries.end; ++q) {
-    const KeyRange row = intersect(keys, range(batch, head, q));
-    any_hidden |= row.end - row.begin < keys.end - keys.begin;
-    any_visible |= dense_.empty() && row.begin < row.end;
-    for (std::int64_t k = row.begin; k < row.end && !dense_.empty();
-         k += kChunk) {
-      const std::int64_t n = std::min(kChunk, row.end - k);
-      std::array<unsigned char, kChunk> hidden{};
-      for (const DensePart& part : dense_) {
-        const bool* pairs = part.row(batch, head, q) + k;
-        for (std::int64_t j = 0; j < n; ++j) {
-          hidden[j] |=
-              static_cast<unsigned char>(pairs[j] != part.visible_when);
+namespace mask {
+
+Tensor visible_pairs(const Mask& mask,
+                     const std::array<std::int64_t, 4>& sizes) {
+  constexpr const char* kWhere = "visible_pairs";
+  Tensor pairs(DType::kBool, Shape(sizes.begin(), sizes.end()));
+  const auto [batch, heads, q_len, kv_len] = sizes;
+  const BoundMask bound(mask, {batch, heads, q_len, kv_len}, kWhere);
+  bool* next = pairs.values<bool>().data();
+  for (std::int64_t b = 0; b < batch; ++b) {
+    for (std::int64_t h = 0; h < heads; ++h) {
+      for (std::int64_t i = 0; i < q_len; ++i) {
+        for (std::int64_t j = 0; j < kv_len; ++j) {
+          *next++ = bound.visible(b, h, i, j);
         }
       }
-      for (std::int64_t j = 0; j < n; ++j) {
-        any_hidden |= hidden[j] != 0;
-        any_visible |= hidden[j] == 0;
-      }
-      if (any_visible && any_hidden) return BlockClass::kMixed;
     }
-    if (any_visible && any_hidden) return BlockClass::kMixed;
   }
-  if (!any_visible) return BlockClass::kEmpty;
-  return BlockClass::kFull;
+  return pairs;
 }
 
+}  // namespace mask
 }  // namespace regard

@@ -7,6 +7,7 @@
 #include <variant>
 #include <vector>
 
+#include "mask/bound_mask.h"
 #include "regard/mask/mask.h"
 
 namespace regard {

@@ -146,8 +146,8 @@ void BeamKVCache::gather(std::int64_t layer, std::int64_t head,
     std::fill(std::copy_n(from + width(), dim_, value), row_end, 0.0f);
     value = row_end;
   }
-  // All 16 rows, because whole tiles are turned fastest; nobody looks at what
-  // stands in those without a token.
+  // All 16 rows, because whole tiles are transposed fastest; nobody looks at
+  // what stands in those without a token.
   kernels::pack_columns_transposed(rows, dim_, dim_, kBlockKeys, block);
 }
 

@@ -14,8 +14,9 @@ using detail::TransformerLayerWeights;
 // Takes the parts of layers from a model's parameters by their names.
 class Reader {
  public:
-  Reader(const StateDict& parameters, const TransformerConfig& config)
-      : parameters_(parameters), c_(config) {}
+  Reader(const StateDict& parameters, const TransformerConfig& config,
+         ops::WeightStorage storage)
+      : parameters_(parameters), c_(config), storage_(storage) {}
 
   // Rows [first, first + count) of a weight, and of its bias if that has a
   // name; count < 0: all from `first` on.
@@ -25,12 +26,12 @@ class Reader {
         parameters_.at(weight).view<float, 2>();
     if (count < 0) count = all.extent(0) - first;
     std::span<const float> values;
-    if (!bias.empty()) {
+    if (!bias.empty() && parameters_.contains(bias)) {
       values = parameters_.at(bias).values<float>().subspan(
           static_cast<std::size_t>(first), static_cast<std::size_t>(count));
     }
     return PackedLinear(ops::ConstRows(all.at(first), {count, all.extent(1)}),
-                        values);
+                        values, storage_);
   }
 
   ops::NormWeights norm(const std::string& name) const {
@@ -71,33 +72,41 @@ class Reader {
   TransformerLayerWeights layer(const std::string& name, bool cross) const {
     TransformerLayerWeights w;
     w.heads = w.kv_heads = c_.heads;
-    w.head_dim = c_.model_dim / c_.heads;
+    w.head_dim = c_.dim_of_head();
     w.norm_first = c_.norm_first;
     w.self = attention(name + ".self_attn", name + ".norm1");
     if (cross) {
-      w.cross =
-          attention(name + ".multihead_attn", name + ".norm2", c_.model_dim);
+      w.cross = attention(name + ".multihead_attn", name + ".norm2", inner());
     }
     w.feed_forward = feed_forward(name, name + (cross ? ".norm3" : ".norm2"));
     return w;
   }
 
+  // The width of all heads side by side.
+  std::int64_t inner() const { return c_.heads * c_.dim_of_head(); }
+
  private:
   const StateDict& parameters_;
   const TransformerConfig& c_;
+  const ops::WeightStorage storage_;
 };
 
 }  // namespace
 
-TransformerDecoder::Weights::Weights(const Transformer& model)
-    : config(model.config()) {
+TransformerDecoder::Weights::Weights(const TransformerConfig& config_,
+                                     const StateDict& p,
+                                     ops::WeightStorage storage)
+    : config(config_) {
   const TransformerConfig& c = config;
-  const StateDict& p = model.parameters();
-  const Reader read(p, c);
-  source_table = p.at(detail::source_embedding_name(c) + ".weight");
+  const Reader read(p, c, storage);
+  if (!c.shared_embeddings && c.source_vocab > 0) {
+    own_source_table = p.at(detail::source_embedding_name(c) + ".weight");
+  }
   target_table = p.at(detail::target_embedding_name(c) + ".weight");
   if (c.positions == Positions::kLearned) {
-    source_positions = p.at("source_positions.weight");
+    if (c.source_vocab > 0) {
+      source_positions = p.at("source_positions.weight");
+    }
     target_positions = p.at("target_positions.weight");
   }
   for (std::int64_t i = 0; i < c.encoder_layers; ++i) {
@@ -108,11 +117,19 @@ TransformerDecoder::Weights::Weights(const Transformer& model)
     decoder.push_back(read.layer(name, true));
     const std::string cross = name + ".multihead_attn";
     memory_kv.push_back(read.linear(cross + ".in_proj_weight",
-                                    cross + ".in_proj_bias", c.model_dim));
+                                    cross + ".in_proj_bias", read.inner()));
   }
   if (c.final_norm) {
     if (c.encoder_layers > 0) encoder_norm = read.norm("encoder.norm");
     decoder_norm = read.norm("decoder.norm");
+  }
+  if (c.embedding_norm) {
+    source_norm = read.norm("encoder.embedding_norm");
+    target_norm = read.norm("decoder.embedding_norm");
+  }
+  if (c.relative_buckets > 0) {
+    encoder_bias = p.at("encoder.relative_bias");
+    decoder_bias = p.at("decoder.relative_bias");
   }
   output =
       read.linear(detail::output_name(c), c.output_bias ? "output.bias" : "");

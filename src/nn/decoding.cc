@@ -2,6 +2,8 @@
 #include "regard/nn/decoding.h"
 
 #include <algorithm>
+#include <functional>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -9,6 +11,8 @@
 #include "kernels/rows.h"
 #include "nn/beam_kv_cache.h"
 #include "nn/decoder_weights.h"
+#include "nn/relative_bias.h"
+#include "nn/trace_recorder.h"
 #include "regard/attention/attention.h"
 #include "regard/attention/weights.h"
 
@@ -19,71 +23,63 @@ using detail::LayerHeads;
 using detail::ResidualStream;
 using ops::Rows;
 
+constexpr const char* kStart = "TransformerDecoder::start";
+constexpr const char* kTrace = "TransformerDecoder::trace";
+
 // The place of each token in its sentence.
-std::vector<std::int64_t> places_of(const PackedTokens& packed) {
+std::vector<std::int64_t> places_of(std::span<const std::int64_t> offsets) {
   std::vector<std::int64_t> places;
-  for (std::size_t s = 1; s < packed.offsets.size(); ++s) {
-    for (std::int64_t i = packed.offsets[s - 1]; i < packed.offsets[s]; ++i) {
-      places.push_back(i - packed.offsets[s - 1]);
+  for (std::size_t s = 1; s < offsets.size(); ++s) {
+    for (std::int64_t i = offsets[s - 1]; i < offsets[s]; ++i) {
+      places.push_back(i - offsets[s - 1]);
     }
   }
   return places;
 }
 
+std::optional<float> score_scale(const TransformerConfig& c) {
+  if (c.attention_scale == 0) return std::nullopt;
+  return c.attention_scale;
+}
+
 }  // namespace
 
-// Records the weights of a state's only source and hypothesis. The cache has
-// keys in an order of its own, so they are kept here once more.
-struct TransformerDecoder::TraceRecorder {
-  AttentionTrace trace;
-  std::vector<Tensor> keys;  // [layers]: [target, model_dim]
+struct TransformerDecoder::Sources {
+  const PackedTokens* tokens = nullptr;  // null: rows
+  TensorView<const float, 2> rows{};
+  std::span<const std::int64_t> offsets;
 
-  TraceRecorder(const TransformerConfig& c, std::int64_t source,
-                std::int64_t target) {
-    trace.encoder = Tensor({c.encoder_layers, c.heads, source, source});
-    trace.decoder = Tensor({c.decoder_layers, c.heads, target, target});
-    trace.cross = Tensor({c.decoder_layers, c.heads, target, source});
-    const auto vectors = [&c](std::int64_t layers, std::int64_t q,
-                              std::int64_t k) {
-      const std::int64_t dim = c.model_dim / c.heads;
-      return HeadVectors{Tensor({layers, c.heads, q, dim}),
-                         Tensor({layers, c.heads, k, dim})};
-    };
-    trace.encoder_vectors = vectors(c.encoder_layers, source, source);
-    trace.decoder_vectors = vectors(c.decoder_layers, target, target);
-    trace.cross_vectors = vectors(c.decoder_layers, target, source);
-    for (std::int64_t i = 0; i < c.decoder_layers; ++i) {
-      keys.emplace_back(Shape{target, c.model_dim});
+  std::int64_t size() const { return offsets.back(); }
+  std::int64_t sequences() const { return std::ssize(offsets) - 1; }
+  std::int64_t longest() const {
+    std::int64_t most = 0;
+    for (std::size_t s = 1; s < offsets.size(); ++s) {
+      most = std::max(most, offsets[s] - offsets[s - 1]);
     }
+    return most;
   }
 
-  // Rows [first, first + from's rows) of one layer.
-  static void keep(Tensor& all, std::int64_t layer, std::int64_t first,
-                   TensorView<const float, 4> from) {
-    const auto to = all.view<float, 4>();
-    for (std::int64_t head = 0; head < from.extent(1); ++head) {
-      for (std::int64_t row = 0; row < from.extent(2); ++row) {
-        std::copy_n(from.at(0, head, row), from.extent(3),
-                    to.at(layer, head, first + row));
-      }
-    }
+  // Throws InvalidArgument for sources that the model does not read.
+  static Sources of(const TransformerConfig& c, const PackedTokens& packed,
+                    const char* where) {
+    require(c.source_vocab > 0, where, "the model reads rows, and no tokens");
+    detail::check_source(c, packed, where);
+    return {&packed, {}, packed.offsets};
   }
-
-  // The weights of rows [first, first + q's rows) of one layer.
-  static void record(Tensor& all, HeadVectors& vectors, std::size_t layer,
-                     std::int64_t first, TensorView<const float, 4> q,
-                     TensorView<const float, 4> k, Threads threads) {
-    keep(vectors.q, static_cast<std::int64_t>(layer), first, q);
-    keep(vectors.k, static_cast<std::int64_t>(layer), 0, k);
-    const auto to = all.view<float, 4>();
-    AttentionOptions options;
-    options.threads = threads;
-    attention_weights(
-        q, k,
-        TensorView<float, 4>(to.at(static_cast<std::int64_t>(layer), 0, first),
-                             {1, to.extent(1), q.extent(2), k.extent(2)},
-                             {to.stride(0), to.stride(1), to.stride(2), 1}),
-        options);
+  static Sources of(const TransformerConfig& c, const SourceRows& sources,
+                    const char* where) {
+    const auto& [rows, offsets] = sources;
+    require(c.source_vocab == 0, where, "the model reads tokens, and no rows");
+    require(rows.extent(1) == c.model_dim && rows.stride(0) == c.model_dim,
+            where, "rows must be [all, ", c.model_dim,
+            "] and contiguous; they are ", ShapeText{rows.shape()});
+    require(!offsets.empty() && offsets.front() == 0 &&
+                offsets.back() == rows.extent(0) &&
+                std::adjacent_find(offsets.begin(), offsets.end(),
+                                   std::greater_equal<>()) == offsets.end(),
+            where, "offsets must rise from 0 to the ", rows.extent(0),
+            " rows; they are ", ShapeText{offsets});
+    return {nullptr, rows, offsets};
   }
 };
 
@@ -96,7 +92,7 @@ struct DecoderState::Memory {
         results(weights.pool),
         work(weights.pool),
         cache(weights.config.decoder_layers, weights.config.heads,
-              weights.config.model_dim / weights.config.heads, hypotheses) {}
+              weights.config.dim_of_head(), hypotheses) {}
 
   const Weights* w;
   Threads threads;
@@ -104,9 +100,10 @@ struct DecoderState::Memory {
   ops::Arena results;  // of a step, until the next one
   ops::Arena work;
   std::shared_ptr<const PositionTables> tables;
+  Tensor relative;  // of the decoder, [heads, 2 * places - 1]; or empty
 
   // Of the sources: where each begins, and for each layer the keys and values
-  // [tokens, 2 * model_dim].
+  // [tokens, 2 * inner].
   std::vector<std::int64_t> source_offsets;
   std::vector<std::shared_ptr<float>> memory_kv;
 
@@ -123,24 +120,31 @@ struct DecoderState::Memory {
   std::int64_t hypotheses() const {
     return static_cast<std::int64_t>(source.size());
   }
-  // The queries [hypotheses, model_dim] of some layer, or a source's keys.
+  // The width of all heads side by side.
+  std::int64_t inner() const {
+    return w->config.heads * w->config.dim_of_head();
+  }
+  // The queries [hypotheses, inner] of some layer, or a source's keys.
   TensorView<const float, 4> heads(const float* data, std::int64_t rows,
                                    std::int64_t stride) const {
     const TransformerConfig& c = w->config;
-    return detail::heads_in(data, rows, stride, c.heads, c.model_dim / c.heads);
+    return detail::heads_in(data, rows, stride, c.heads, c.dim_of_head());
   }
   TensorView<const float, 4> memory_heads(std::size_t layer,
                                           std::int64_t part) const {
-    const std::int64_t d = w->config.model_dim;
+    const std::int64_t width = inner();
     const float* const kv = memory_kv[layer].get();
-    return heads(kv + part * d, source_offsets.back(), 2 * d);
+    return heads(kv + part * width, source_offsets.back(), 2 * width);
   }
 
   void embed(const Tensor& table, const Tensor& positions,
-             std::span<const std::int32_t> tokens,
+             const ops::NormWeights& norm, std::span<const std::int32_t> tokens,
              std::span<const std::int64_t> places, Rows x) const;
+  // The relative bias of the newest token, [heads, length + 1]; or null.
+  TensorView<const float, 2> newest_bias();
   // Reads the sources; the memory is stream.x.
-  void encode(const PackedTokens& sources, ResidualStream& stream);
+  void encode(const TransformerDecoder::Sources& sources,
+              ResidualStream& stream);
   void make_memory_kv(const Rows& memory);
   void decoder_layer(std::size_t index, std::span<const std::int64_t> places,
                      ResidualStream& stream);
@@ -152,6 +156,7 @@ struct DecoderState::Memory {
 };
 
 void DecoderState::Memory::embed(const Tensor& table, const Tensor& positions,
+                                 const ops::NormWeights& norm,
                                  std::span<const std::int32_t> tokens,
                                  std::span<const std::int64_t> places,
                                  Rows x) const {
@@ -161,23 +166,58 @@ void DecoderState::Memory::embed(const Tensor& table, const Tensor& positions,
   if (c.positions == Positions::kLearned) {
     added = positions.values<float>().data();
   }
+  const std::vector<float> zeros(static_cast<std::size_t>(d));
   for (std::size_t r = 0; r < tokens.size(); ++r) {
-    kernels::scale_add(table.values<float>().data() + tokens[r] * d,
+    kernels::scale_add(tokens[r] == kZeroEmbedding
+                           ? zeros.data()
+                           : table.values<float>().data() + tokens[r] * d,
                        detail::embedding_scale(c),
                        added == nullptr ? nullptr : added + places[r] * d, d,
                        x.at(static_cast<std::int64_t>(r)));
   }
+  if (!norm.is_null()) norm(x, x, threads);
 }
 
-void DecoderState::Memory::encode(const PackedTokens& sources,
+TensorView<const float, 2> DecoderState::Memory::newest_bias() {
+  const TransformerConfig& c = w->config;
+  if (c.relative_buckets == 0) return {};
+  if (relative.size() == 0 || relative.shape()[1] < 2 * length + 1) {
+    relative = detail::relative_table(
+        w->decoder_bias, {c.relative_buckets, c.relative_max_distance, false},
+        2 * std::max<std::int64_t>(length + 1, 32));
+  }
+  // The newest token is at distance 0, in the middle of the table.
+  const auto all = relative.view<float, 2>();
+  return {all.data() + all.extent(1) / 2 - length,
+          {c.heads, length + 1},
+          {all.stride(0), 1}};
+}
+
+void DecoderState::Memory::encode(const TransformerDecoder::Sources& sources,
                                   ResidualStream& stream) {
   const TransformerConfig& c = w->config;
   tables = w->tables.for_places(c, sources.longest());
-  const std::vector<std::int64_t> places = places_of(sources);
-  embed(w->source_table, w->source_positions, sources.tokens, places, stream.x);
+  const std::vector<std::int64_t> places = places_of(sources.offsets);
+  if (sources.tokens == nullptr) {
+    std::copy_n(sources.rows.data(), sources.size() * c.model_dim,
+                stream.x.data());
+  } else {
+    embed(w->source_table(), w->source_positions, w->source_norm,
+          sources.tokens->tokens, places, stream.x);
+  }
   AttentionOptions options;
+  options.scale = score_scale(c);
   options.sequences = {sources.offsets, sources.offsets};
   options.threads = threads;
+  Tensor bias;
+  if (c.relative_buckets > 0) {
+    const std::int64_t longest = sources.longest();
+    bias = detail::relative_table(
+        w->encoder_bias, {c.relative_buckets, c.relative_max_distance, true},
+        longest);
+    options.bias = relative_bias(
+        TensorView<const float, 2>(bias.view<float, 2>()), longest, longest);
+  }
   for (std::size_t i = 0; i < w->encoder.size(); ++i) {
     const auto attend = [&](const LayerHeads& h) {
       attention_forward(h.q, h.k, h.v, h.out, options);
@@ -222,13 +262,14 @@ void DecoderState::Memory::count_hypotheses() {
 void DecoderState::Memory::decoder_layer(std::size_t index,
                                          std::span<const std::int64_t> places,
                                          ResidualStream& stream) {
-  const TransformerConfig& c = w->config;
-  const std::int64_t d = c.model_dim;
+  const std::int64_t d = inner();
   const auto number = static_cast<std::int64_t>(index);
   const auto attend_to_cache = [&](const LayerHeads& h) {
     cache.append(number, h.k.data(), h.v.data(), h.k.stride(2));
     cache.attend(number, h.q.data(), h.q.stride(2), h.out.data(),
-                 {.threads = threads});
+                 {.scale = score_scale(w->config),
+                  .bias = newest_bias(),
+                  .threads = threads});
     if (recorder == nullptr) return;
     float* const keys = recorder->keys[index].values<float>().data();
     std::copy_n(h.k.data(), d, keys + length * d);
@@ -239,6 +280,7 @@ void DecoderState::Memory::decoder_layer(std::size_t index,
   const auto attend_to_source = [&](const LayerHeads& h) {
     const TensorView<const float, 4> keys = memory_heads(index, 0);
     AttentionOptions options;
+    options.scale = score_scale(w->config);
     options.sequences = {q_offsets, source_offsets};
     options.threads = threads;
     attention_forward(h.q, keys, memory_heads(index, 1), h.out, options);
@@ -256,8 +298,16 @@ void DecoderState::Memory::decoder_layer(std::size_t index,
                     stream, work);
 }
 
-TransformerDecoder::TransformerDecoder(const Transformer& model)
-    : weights_(std::make_unique<Weights>(model)) {}
+TransformerDecoder::TransformerDecoder(const Transformer& model,
+                                       ops::WeightStorage weights)
+    : weights_(std::make_unique<Weights>(model.config(), model.parameters(),
+                                         weights)) {}
+TransformerDecoder::TransformerDecoder(const TransformerConfig& config,
+                                       const StateDict& parameters,
+                                       ops::WeightStorage weights) {
+  detail::check_decoder(config, parameters);
+  weights_ = std::make_unique<Weights>(config, parameters, weights);
+}
 TransformerDecoder::~TransformerDecoder() = default;
 TransformerDecoder::TransformerDecoder(TransformerDecoder&&) noexcept = default;
 TransformerDecoder& TransformerDecoder::operator=(
@@ -269,13 +319,14 @@ const TransformerConfig& TransformerDecoder::config() const {
 
 Tensor TransformerDecoder::encode(const PackedTokens& sources,
                                   Threads threads) const {
-  detail::check_source(weights_->config, sources, "TransformerDecoder::encode");
+  const Sources read =
+      Sources::of(weights_->config, sources, "TransformerDecoder::encode");
   const std::int64_t d = weights_->config.model_dim;
   Tensor out({sources.size(), d});
   if (sources.size() == 0) return out;
   DecoderState::Memory memory(*weights_, 0, threads);
   ResidualStream stream(sources.size(), d, memory.results);
-  memory.encode(sources, stream);
+  memory.encode(read, stream);
   std::copy_n(stream.x.data(), out.size(), out.values<float>().data());
   return out;
 }
@@ -283,7 +334,15 @@ Tensor TransformerDecoder::encode(const PackedTokens& sources,
 DecoderState TransformerDecoder::start(const PackedTokens& sources,
                                        std::int64_t beams,
                                        Threads threads) const {
-  return start_traced(sources, beams, threads, nullptr);
+  return start_traced(Sources::of(weights_->config, sources, kStart), beams,
+                      threads, nullptr);
+}
+
+DecoderState TransformerDecoder::start(const SourceRows& sources,
+                                       std::int64_t beams,
+                                       Threads threads) const {
+  return start_traced(Sources::of(weights_->config, sources, kStart), beams,
+                      threads, nullptr);
 }
 
 AttentionTrace TransformerDecoder::trace(std::span<const std::int32_t> source,
@@ -292,24 +351,43 @@ AttentionTrace TransformerDecoder::trace(std::span<const std::int32_t> source,
   PackedTokens packed;
   packed.tokens.assign(source.begin(), source.end());
   packed.offsets.push_back(packed.size());
-  TraceRecorder recorder(weights_->config, packed.size(),
-                         static_cast<std::int64_t>(target.size()));
-  DecoderState state = start_traced(packed, 1, threads, &recorder);
+  return trace_of(Sources::of(weights_->config, packed, kTrace), target,
+                  threads);
+}
+
+AttentionTrace TransformerDecoder::trace(const SourceRows& source,
+                                         std::span<const std::int32_t> target,
+                                         Threads threads) const {
+  const Sources read = Sources::of(weights_->config, source, kTrace);
+  require(read.sequences() == 1, kTrace, "there must be one source; there are ",
+          read.sequences());
+  return trace_of(read, target, threads);
+}
+
+AttentionTrace TransformerDecoder::trace_of(
+    const Sources& source, std::span<const std::int32_t> target,
+    Threads threads) const {
+  const TransformerConfig& c = weights_->config;
+  require(c.attention_scale == 0 && c.relative_buckets == 0 &&
+              c.dim_of_head() * c.heads == c.model_dim,
+          kTrace,
+          "a model whose scores have a scale of their own or relative "
+          "positions cannot be traced");
+  TraceRecorder recorder(c, source.size(), std::ssize(target));
+  DecoderState state = start_traced(source, 1, threads, &recorder);
   for (const std::int32_t token : target) state.step({&token, 1});
   return std::move(recorder.trace);
 }
 
-DecoderState TransformerDecoder::start_traced(const PackedTokens& sources,
+DecoderState TransformerDecoder::start_traced(const Sources& sources,
                                               std::int64_t beams,
                                               Threads threads,
                                               TraceRecorder* recorder) const {
-  constexpr const char* kWhere = "TransformerDecoder::start";
-  require(beams >= 1, kWhere, "beams must be positive; got ", beams);
-  detail::check_source(weights_->config, sources, kWhere);
+  require(beams >= 1, kStart, "beams must be positive; got ", beams);
   auto memory = std::make_unique<DecoderState::Memory>(
       *weights_, sources.sequences() * beams, threads);
   memory->recorder = recorder;
-  memory->source_offsets = sources.offsets;
+  memory->source_offsets.assign(sources.offsets.begin(), sources.offsets.end());
   if (sources.size() > 0) {
     const ops::Arena::Scope scope(memory->work);
     ResidualStream stream(sources.size(), weights_->config.model_dim,
@@ -358,8 +436,9 @@ void DecoderState::step(std::span<const std::int32_t> tokens) {
           "there must be one token a hypothesis; hypotheses are ", rows,
           ", tokens are ", tokens.size());
   for (const std::int32_t token : tokens) {
-    require(token >= 0 && token < c.target_vocab, kWhere,
-            "a token must lie in 0 .. ", c.target_vocab - 1, "; got ", token);
+    require(token == kZeroEmbedding || (token >= 0 && token < c.target_vocab),
+            kWhere, "a token must lie in 0 .. ", c.target_vocab - 1, "; got ",
+            token);
   }
   require(c.positions != Positions::kLearned || m.length < c.max_length, kWhere,
           "a sentence must have at most ", c.max_length,
@@ -373,15 +452,16 @@ void DecoderState::step(std::span<const std::int32_t> tokens) {
   m.results.reset();
   m.cross_q.clear();
   for (std::size_t i = 0; i < m.w->decoder.size(); ++i) {
-    m.cross_q.emplace_back(m.results.take(rows * c.model_dim),
-                           Rows::Extents{rows, c.model_dim});
+    m.cross_q.emplace_back(m.results.take(rows * m.inner()),
+                           Rows::Extents{rows, m.inner()});
   }
   const Rows logits(m.results.take(rows * c.target_vocab),
                     {rows, c.target_vocab});
   const ops::Arena::Scope scope(m.work);
   ResidualStream stream(rows, c.model_dim, m.work);
   const std::vector<std::int64_t> places(tokens.size(), m.length);
-  m.embed(m.w->target_table, m.w->target_positions, tokens, places, stream.x);
+  m.embed(m.w->target_table, m.w->target_positions, m.w->target_norm, tokens,
+          places, stream.x);
   for (std::size_t i = 0; i < m.w->decoder.size(); ++i) {
     m.decoder_layer(i, places, stream);
   }
@@ -469,10 +549,11 @@ void DecoderState::cross_attention(std::int64_t layer,
   if (hypotheses() == 0) return;
   const auto number = static_cast<std::size_t>(layer);
   AttentionOptions options;
+  options.scale = score_scale(c);
   options.sequences = {m.q_offsets, m.source_offsets};
   options.threads = m.threads;
   stream_attention_weights(
-      m.heads(m.cross_q[number].data(), hypotheses(), c.model_dim),
+      m.heads(m.cross_q[number].data(), hypotheses(), m.inner()),
       m.memory_heads(number, 0),
       [&](const WeightsBlock<float>& block) {
         for (std::size_t r = 0; r < block.queries.size(); ++r) {

@@ -161,7 +161,11 @@ Variable PackedAttention::operator()(Pass& pass, const Variable& x,
                                        {.first = d, .count = 2 * d});
   const Variable attended = autograd::attention(
       pass.tape(), {q, 0}, {kv, 0}, {kv, d},
-      options_of(pass, config, sentences, memory_sentences, mask));
+      options_of(pass, config,
+                 memory_sentences.queries.empty()
+                     ? sentences
+                     : Sentences{.offsets = memory_sentences.queries},
+                 memory_sentences, mask));
   return Linear{name + ".out_proj"}(pass, attended);
 }
 

@@ -11,7 +11,7 @@ PositionTables::PositionTables(const TransformerConfig& c, std::int64_t places)
   if (c.positions == Positions::kSinusoidal) {
     sinusoidal_ = sinusoidal_positions(places, c.model_dim);
   } else if (c.positions == Positions::kRotary) {
-    rotary_ = rotary_table({.rotary_dim = c.model_dim / c.heads}, places);
+    rotary_ = rotary_table({.rotary_dim = c.dim_of_head()}, places);
   }
 }
 

@@ -43,10 +43,20 @@ void check(const RotaryConfig& c, std::int64_t positions) {
                std::isfinite(c.high_frequency)),
           kWhere, "0 < low_frequency < high_frequency must hold; they are ",
           c.low_frequency, " and ", c.high_frequency);
+  if (c.divisors.empty()) return;
+  require(c.scaling == RotaryScaling::kNone, kWhere,
+          "divisors are a scaling of their own; there is another");
+  require(std::ssize(c.divisors) == c.rotary_dim / 2, kWhere,
+          "there must be a divisor for each of ", c.rotary_dim / 2,
+          " pairs; got ", c.divisors.size());
+  for (const float divisor : c.divisors) {
+    require(std::isfinite(divisor) && divisor > 0, kWhere,
+            "divisors must be finite and positive; there is ", divisor);
+  }
 }
 
-// The pair, as a real number, that turns `turns` times in trained_length.
-double pair_that_turns(const RotaryConfig& c, double turns) {
+// The pair, as a real number, that rotates `turns` times in trained_length.
+double pair_that_rotates(const RotaryConfig& c, double turns) {
   const double length = static_cast<double>(c.trained_length);
   return static_cast<double>(c.rotary_dim) *
          std::log(length / (turns * 2 * std::numbers::pi)) /
@@ -56,8 +66,9 @@ double pair_that_turns(const RotaryConfig& c, double turns) {
 // How much of pair i's own frequency is kept, the rest being slowed down.
 double yarn_share(const RotaryConfig& c, std::int64_t i) {
   const double last = static_cast<double>(c.rotary_dim - 1);
-  const double low = std::max(0.0, std::floor(pair_that_turns(c, c.beta_fast)));
-  double high = std::min(last, std::ceil(pair_that_turns(c, c.beta_slow)));
+  const double low =
+      std::max(0.0, std::floor(pair_that_rotates(c, c.beta_fast)));
+  double high = std::min(last, std::ceil(pair_that_rotates(c, c.beta_slow)));
   if (high == low) high += 0.001;  // a step, not a division by zero
   const double ramp = (static_cast<double>(i) - low) / (high - low);
   return 1.0 - std::clamp(ramp, 0.0, 1.0);
@@ -79,6 +90,9 @@ double frequency_of(const RotaryConfig& c, std::int64_t i) {
     return std::pow(base, exponent);
   }
   const double own = std::pow(c.base, exponent);
+  if (!c.divisors.empty()) {
+    return own / static_cast<double>(c.divisors[static_cast<std::size_t>(i)]);
+  }
   double share = 0.0;  // kLinear
   if (c.scaling == RotaryScaling::kNone) share = 1.0;
   if (c.scaling == RotaryScaling::kYarn) share = yarn_share(c, i);
@@ -107,10 +121,11 @@ void check(const char* where, const TensorView<const float, 4>& x,
   require(cos.shape() == sin.shape(), where,
           "cos and sin must have the same shape; they are ",
           ShapeText{cos.shape()}, " and ", ShapeText{sin.shape()});
-  require(2 * cos.extent(1) <= x.extent(3), where,
-          "the tables turn twice their width of elements, which must fit in a "
-          "vector; they are ",
-          ShapeText{cos.shape()}, ", the vectors are ", ShapeText{x.shape()});
+  require(
+      2 * cos.extent(1) <= x.extent(3), where,
+      "the tables rotate twice their width of elements, which must fit in a "
+      "vector; they are ",
+      ShapeText{cos.shape()}, ", the vectors are ", ShapeText{x.shape()});
   const auto& positions = options.positions;
   const std::int64_t len = x.extent(2);
   if (positions.is_null()) {

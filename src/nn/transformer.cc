@@ -21,11 +21,17 @@ constexpr const char* kWhere = "Transformer";
 bool is_rate(float rate) { return rate >= 0 && rate < 1; }
 
 const TransformerConfig& checked(const TransformerConfig& c) {
-  require(c.source_vocab > 0 && c.target_vocab > 0, kWhere,
+  require(c.source_vocab >= 0 && c.target_vocab > 0, kWhere,
           "vocabularies must not be empty; source_vocab is ", c.source_vocab,
           ", target_vocab is ", c.target_vocab);
-  require(c.model_dim > 0 && c.heads > 0 && c.model_dim % c.heads == 0, kWhere,
-          "heads must divide model_dim; they are ", c.heads, " and ",
+  require(c.source_vocab > 0 || (c.positions != Positions::kRotary &&
+                                 !c.embedding_norm && c.relative_buckets == 0),
+          kWhere,
+          "sources that are rows tell their places themselves: positions must "
+          "be sinusoidal, learned or none, without embedding_norm");
+  require(c.model_dim > 0 && c.heads > 0 && c.head_dim >= 0 &&
+              (c.head_dim > 0 || c.model_dim % c.heads == 0),
+          kWhere, "heads must divide model_dim; they are ", c.heads, " and ",
           c.model_dim);
   require(c.feed_forward_dim > 0, kWhere,
           "feed_forward_dim must be positive; it is ", c.feed_forward_dim);
@@ -42,17 +48,45 @@ const TransformerConfig& checked(const TransformerConfig& c) {
           "norm_epsilon must not be negative; it is ", c.norm_epsilon);
   require(std::isfinite(c.embedding_scale), kWhere,
           "embedding_scale must be finite; it is ", c.embedding_scale);
-  require(c.positions != Positions::kRotary || c.model_dim / c.heads % 2 == 0,
-          kWhere,
+  require(c.positions != Positions::kRotary || c.dim_of_head() % 2 == 0, kWhere,
           "rotary positions need an even number of elements a head; "
           "there are ",
-          c.model_dim / c.heads);
+          c.dim_of_head());
+  require(std::isfinite(c.attention_scale) && c.relative_buckets >= 0, kWhere,
+          "attention_scale must be finite and relative_buckets not negative; "
+          "they are ",
+          c.attention_scale, " and ", c.relative_buckets);
+  // A distance needs two buckets on each side, and the last of them a range.
+  require(c.relative_buckets == 0 ||
+              (c.relative_buckets >= 4 && c.relative_buckets % 2 == 0 &&
+               c.relative_max_distance > c.relative_buckets / 2),
+          kWhere,
+          "relative_buckets must be even, at least 4 and less than twice "
+          "relative_max_distance; they are ",
+          c.relative_buckets, " and ", c.relative_max_distance);
   require(is_rate(c.dropout) && is_rate(c.attention_dropout) &&
               is_rate(c.activation_dropout) && is_rate(c.label_smoothing),
           kWhere,
           "dropout rates and label_smoothing must be in [0, 1); they are ",
           c.dropout, ", ", c.attention_dropout, ", ", c.activation_dropout,
           " and ", c.label_smoothing);
+  return c;
+}
+
+const TransformerConfig& checked_with_source(const TransformerConfig& c) {
+  require(c.source_vocab > 0, kWhere,
+          "vocabularies must not be empty; source_vocab is ", c.source_vocab,
+          ", target_vocab is ", c.target_vocab);
+  return c;
+}
+
+const TransformerConfig& checked_for_training(const TransformerConfig& c) {
+  checked(c);
+  require(c.dim_of_head() * c.heads == c.model_dim && c.attention_scale == 0 &&
+              c.linear_bias && !c.embedding_norm && c.relative_buckets == 0,
+          kWhere,
+          "head_dim, attention_scale, linear_bias, embedding_norm and relative "
+          "positions are for TransformerDecoder alone");
   return c;
 }
 
@@ -92,8 +126,10 @@ NormLayer final_norm(const TransformerConfig& c, const std::string& name) {
 
 ParameterSpecs specs_of(const TransformerConfig& c) {
   ParameterSpecs specs;
-  Embedding{source_embedding_name(c), c.source_vocab, c.model_dim}.declare(
-      specs);
+  if (c.source_vocab > 0) {
+    Embedding{source_embedding_name(c), c.source_vocab, c.model_dim}.declare(
+        specs);
+  }
   Embedding{target_embedding_name(c), c.target_vocab, c.model_dim}.declare(
       specs);
   if (!c.tied_output) {
@@ -101,7 +137,9 @@ ParameterSpecs specs_of(const TransformerConfig& c) {
   }
   if (c.output_bias) specs["output.bias"] = {{c.target_vocab}};
   if (c.positions == Positions::kLearned) {
-    Embedding{"source_positions", c.max_length, c.model_dim}.declare(specs);
+    if (c.source_vocab > 0) {
+      Embedding{"source_positions", c.max_length, c.model_dim}.declare(specs);
+    }
     Embedding{"target_positions", c.max_length, c.model_dim}.declare(specs);
   }
   for (std::int64_t i = 0; i < c.encoder_layers; ++i) {
@@ -117,12 +155,37 @@ ParameterSpecs specs_of(const TransformerConfig& c) {
   return specs;
 }
 
+// The layers as they are, with what models of others have or have not.
+ParameterSpecs specs_of_decoder(const TransformerConfig& c) {
+  ParameterSpecs specs = specs_of(c);
+  const std::int64_t inner = c.heads * c.dim_of_head();
+  for (auto& [name, spec] : specs) {
+    if (name.ends_with(".in_proj_weight")) spec.shape[0] = 3 * inner;
+    if (name.ends_with(".in_proj_bias")) spec.shape[0] = 3 * inner;
+    if (name.ends_with(".out_proj.weight")) spec.shape[1] = inner;
+  }
+  if (!c.linear_bias) {
+    std::erase_if(specs, [](const auto& entry) {
+      const std::string& name = entry.first;
+      return name.ends_with("_proj_bias") || name.ends_with("_proj.bias") ||
+             name.ends_with(".linear1.bias") || name.ends_with(".linear2.bias");
+    });
+  }
+  for (const std::string side : {"encoder", "decoder"}) {
+    if (c.embedding_norm)
+      final_norm(c, side + ".embedding_norm").declare(specs);
+    if (c.relative_buckets > 0) {
+      specs[side + ".relative_bias"] = {{c.relative_buckets, c.heads}};
+    }
+  }
+  return specs;
+}
+
 Sentences sentences_of(const PositionTables& tables,
-                       const PackedTokens& packed) {
+                       std::span<const std::int64_t> offsets) {
   const RotaryTable* const rotary = tables.rotary();
-  if (rotary == nullptr) return {.offsets = packed.offsets};
-  return {packed.offsets, rotary->cos.view<float, 2>(),
-          rotary->sin.view<float, 2>()};
+  if (rotary == nullptr) return {.offsets = offsets};
+  return {offsets, rotary->cos.view<float, 2>(), rotary->sin.view<float, 2>()};
 }
 
 Variable embed(Pass& pass, const TransformerConfig& c,
@@ -150,11 +213,28 @@ void detail::check_source(const TransformerConfig& c,
   check_sentences(c, source, c.source_vocab, where, "source");
 }
 
+void detail::check_decoder(const TransformerConfig& c,
+                           const StateDict& parameters) {
+  check_parameters(specs_of_decoder(checked(c)), parameters,
+                   "TransformerDecoder");
+}
+
+ParameterSpecs transformer_parameters(const TransformerConfig& config) {
+  return specs_of(checked_for_training(config));
+}
+
 Variable encode(Pass& pass, const TransformerConfig& c,
                 const PositionTables& tables, const PackedTokens& source,
                 const Mask& mask) {
-  const Sentences sentences = sentences_of(tables, source);
-  Variable x = embed(pass, c, tables, source, "source");
+  return encode_rows(pass, c, tables, embed(pass, c, tables, source, "source"),
+                     source.offsets, mask);
+}
+
+Variable encode_rows(Pass& pass, const TransformerConfig& c,
+                     const PositionTables& tables, const Variable& rows,
+                     std::span<const std::int64_t> offsets, const Mask& mask) {
+  const Sentences sentences = sentences_of(tables, offsets);
+  Variable x = rows;
   for (std::int64_t i = 0; i < c.encoder_layers; ++i) {
     x = encoder_layer(c, i)(pass, x, sentences, mask);
   }
@@ -164,13 +244,13 @@ Variable encode(Pass& pass, const TransformerConfig& c,
 
 Variable decode(Pass& pass, const TransformerConfig& c,
                 const PositionTables& tables, const PackedTokens& target,
-                const Variable& memory, const PackedTokens& source,
+                const Variable& memory, const Sentences& memory_sentences,
                 const DecoderMasks& masks) {
-  const Sentences sentences = sentences_of(tables, target);
+  const Sentences sentences = sentences_of(tables, target.offsets);
   Variable x = embed(pass, c, tables, target, "target");
   for (std::int64_t i = 0; i < c.decoder_layers; ++i) {
-    x = decoder_layer(c, i)(pass, x, sentences, memory,
-                            {.offsets = source.offsets}, masks);
+    x = decoder_layer(c, i)(pass, x, sentences, memory, memory_sentences,
+                            masks);
   }
   return c.final_norm ? final_norm(c, "decoder.norm")(pass, x) : x;
 }
@@ -182,12 +262,12 @@ struct Transformer::Work {
 };
 
 Transformer::Transformer(const TransformerConfig& config, std::uint64_t seed)
-    : config_(checked(config)),
+    : config_(checked_for_training(checked_with_source(config))),
       parameters_(initial_parameters(specs_of(config_), seed)),
       work_(std::make_unique<Work>()) {}
 
 Transformer::Transformer(const TransformerConfig& config, StateDict parameters)
-    : config_(checked(config)),
+    : config_(checked_for_training(checked_with_source(config))),
       parameters_(std::move(parameters)),
       work_(std::make_unique<Work>()) {
   check_parameters(specs_of(config_), parameters_, kWhere);
@@ -221,8 +301,8 @@ LossSum Transformer::run(const TranslationBatch& batch, Mode mode,
   LossSum sum;
   {
     const Variable memory = encode(pass, config_, *tables, batch.source);
-    const Variable x =
-        decode(pass, config_, *tables, batch.target, memory, batch.source);
+    const Variable x = decode(pass, config_, *tables, batch.target, memory,
+                              {.offsets = batch.source.offsets});
     const autograd::CrossEntropySum loss = autograd::cross_entropy(
         tape, x, pass.parameter(detail::output_name(config_)),
         config_.output_bias ? pass.parameter("output.bias") : Variable(),

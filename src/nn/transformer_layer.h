@@ -34,6 +34,9 @@ struct PackedLinear {
       std::span<const ops::ConstRows> weights,
       ops::WeightStorage storage = ops::WeightStorage::kFloat32);
 
+  explicit PackedLinear(ops::PackedWeights packed)
+      : weight(std::move(packed)) {}
+
   bool is_null() const { return weight.is_null(); }
   const float* bias_data() const {
     return bias.empty() ? nullptr : bias.data();

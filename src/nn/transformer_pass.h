@@ -32,6 +32,10 @@ inline float embedding_scale(const TransformerConfig& c) {
 void check_source(const TransformerConfig& c, const PackedTokens& source,
                   const char* where);
 
+// Throws InvalidArgument for a config that makes no sense, or parameters that
+// are not those of a TransformerDecoder of that config.
+void check_decoder(const TransformerConfig& c, const StateDict& parameters);
+
 // The tables of a model, made longer when a sentence is longer than all before.
 // Who holds the old ones may go on with them.
 class SharedPositionTables {

@@ -5,6 +5,7 @@
 #include <cassert>
 
 #include "kernels/bf16_gemm.h"
+#include "ops/quantised_weights.h"
 #include "regard/core/aligned_buffer.h"
 
 namespace regard::ops {
@@ -19,6 +20,7 @@ struct Block {
   std::int64_t column;
   kernels::RightSide side;
   std::int64_t stride;
+  const kernels::QuantisedLayout* layout;
   const float* bias;  // of the block's first column
   Rows y;
   kernels::Start start;
@@ -38,7 +40,7 @@ struct StorageKernels {
 constexpr StorageKernels kFloat32{
     .grain =
         [](std::int64_t) {
-          return Grain{kernels::kGemmBlockRows, kernels::kGemmTileRows,
+          return Grain{kernels::kGemmBlockRows, kernels::kGemmRowGrain,
                        kernels::kPanelColumns};
         },
     .bytes =
@@ -59,14 +61,17 @@ constexpr StorageKernels kFloat32{
         [](const Block& b) {
           const auto* const weight = reinterpret_cast<const float*>(b.weight);
           const std::int64_t k = b.x.extent(1);
-          const bool packed = b.side == kernels::RightSide::kPacked;
+          const std::int64_t step = b.side == kernels::RightSide::kPacked ? k
+                                    : b.side == kernels::RightSide::kRows
+                                        ? 1
+                                        : b.stride;
           kernels::gemm({.m = b.x.extent(0),
                          .n = b.y.extent(1),
                          .k = k,
                          .a = b.x.data(),
                          .a_stride = b.x.stride(0),
                          .right = b.side,
-                         .b = weight + (packed ? b.column * k : b.column),
+                         .b = weight + b.column * step,
                          .b_stride = b.stride,
                          .bias = b.bias,
                          .c = b.y.data(),
@@ -113,13 +118,83 @@ constexpr StorageKernels kBFloat16{
               thread_scratch(kernels::bf16_gemm_scratch_bytes(m, k)));
         }};
 
+void multiply_codes(const Block& b) {
+  assert(b.start == kernels::Start::kZero);
+  const std::int64_t m = b.x.extent(0);
+  kernels::quantised_gemm(
+      {.m = m,
+       .n = b.y.extent(1),
+       .layout = b.layout,
+       .a = b.x.data(),
+       .a_stride = b.x.stride(0),
+       .b = b.weight +
+            static_cast<std::size_t>(b.column / kernels::kQuantisedColumns) *
+                b.layout->panel_bytes(),
+       .bias = b.bias,
+       .c = b.y.data(),
+       .c_stride = b.y.stride(0)},
+      thread_scratch(kernels::quantised_gemm_scratch_bytes(*b.layout, m)));
+}
+
+Grain grain_of_codes(std::int64_t) {
+  // 64 rounded rows stay in the L2 cache.
+  return {64, kernels::kQuantisedRows, kernels::kQuantisedColumns};
+}
+
+constexpr StorageKernels kInt8{
+    .grain = grain_of_codes,
+    .bytes = [](std::int64_t out,
+                std::int64_t in) { return codes_bytes(int8_layout(in), out); },
+    .pack =
+        [](ConstRows weight, std::int64_t begin, std::int64_t count,
+           std::byte* to) {
+          const auto layout = int8_layout(weight.extent(1));
+          pack_codes(
+              layout, begin, count,
+              [&](std::int64_t row, const GroupedWeights::Row& codes) {
+                round_to_int8(weight.at(row), layout.k, codes);
+              },
+              to);
+        },
+    .multiply = multiply_codes};
+
+constexpr StorageKernels kInt4{
+    .grain = grain_of_codes,
+    .bytes = [](std::int64_t out,
+                std::int64_t in) { return codes_bytes(int4_layout(in), out); },
+    .pack =
+        [](ConstRows weight, std::int64_t begin, std::int64_t count,
+           std::byte* to) {
+          const auto layout = int4_layout(weight.extent(1));
+          pack_codes(
+              layout, begin, count,
+              [&](std::int64_t row, const GroupedWeights::Row& codes) {
+                round_to_int4(weight.at(row), layout.k, codes);
+              },
+              to);
+        },
+    .multiply = multiply_codes};
+
+// Packed by pack_groups.
+constexpr StorageKernels kGrouped{.grain = grain_of_codes,
+                                  .bytes = nullptr,
+                                  .pack = nullptr,
+                                  .multiply = multiply_codes};
+
 const StorageKernels& kernels_of(WeightStorage storage) {
   switch (storage) {
     case WeightStorage::kBFloat16:
       return kBFloat16;
-    default:
-      return kFloat32;
+    case WeightStorage::kInt8:
+      return kInt8;
+    case WeightStorage::kInt4:
+      return kInt4;
+    case WeightStorage::kAsStored:
+      return kGrouped;
+    case WeightStorage::kFloat32:
+      break;
   }
+  return kFloat32;
 }
 
 std::shared_ptr<void> memory_for(std::size_t bytes, MemoryPool* pool) {
@@ -149,10 +224,17 @@ void over_panels(Threads threads, std::int64_t in, std::int64_t out,
 PackedWeights PackedWeights::pack(ConstRows weight,
                                   const PackOptions& options) {
   PackedWeights packed;
-  packed.storage_ = options.storage;
+  packed.storage_ = options.storage == WeightStorage::kAsStored
+                        ? WeightStorage::kFloat32
+                        : options.storage;
   packed.out_ = weight.extent(0);
   packed.in_ = weight.extent(1);
-  const StorageKernels& kernels = kernels_of(options.storage);
+  if (options.storage == WeightStorage::kInt8) {
+    packed.layout_ = int8_layout(packed.in_);
+  } else if (options.storage == WeightStorage::kInt4) {
+    packed.layout_ = int4_layout(packed.in_);
+  }
+  const StorageKernels& kernels = kernels_of(packed.storage_);
   const std::shared_ptr<void> data =
       memory_for(kernels.bytes(packed.out_, packed.in_), options.pool);
   over_panels(options.threads, packed.in_, packed.out_, packed.grain().panel,
@@ -162,6 +244,32 @@ PackedWeights PackedWeights::pack(ConstRows weight,
               });
   packed.data_ = data;
   return packed;
+}
+
+PackedWeights PackedWeights::pack_groups(const GroupedWeights& weights,
+                                         const PackOptions& options) {
+  PackedWeights packed;
+  packed.storage_ = WeightStorage::kAsStored;
+  packed.out_ = weights.out;
+  packed.in_ = weights.in;
+  packed.layout_ = {.k = weights.in,
+                    .group = weights.group,
+                    .bits = weights.bits,
+                    .scales = weights.scales,
+                    .has_minima = weights.has_minima};
+  const std::shared_ptr<void> data = memory_for(packed.bytes(), options.pool);
+  over_panels(options.threads, packed.in_, packed.out_, packed.grain().panel,
+              [&](std::int64_t begin, std::int64_t count) {
+                pack_codes(packed.layout_, begin, count, weights.read,
+                           static_cast<std::byte*>(data.get()));
+              });
+  packed.data_ = data;
+  return packed;
+}
+
+std::size_t PackedWeights::bytes() const {
+  if (storage_ == WeightStorage::kAsStored) return codes_bytes(layout_, out_);
+  return kernels_of(storage_).bytes(out_, in_);
 }
 
 PackedWeights PackedWeights::pack_transposed(ConstRows weight,
@@ -183,7 +291,7 @@ PackedWeights PackedWeights::pack_transposed(ConstRows weight,
 }
 
 bool PackedWeights::pays_unpacked(std::int64_t rows, std::int64_t out) {
-  return rows <= 2 * kernels::kGemmTileRows && out % kernels::kColumnStep == 0;
+  return rows <= kernels::kFewRows && out % kernels::kColumnStep == 0;
 }
 
 PackedWeights PackedWeights::transposed_for(std::int64_t rows, ConstRows weight,
@@ -191,10 +299,23 @@ PackedWeights PackedWeights::transposed_for(std::int64_t rows, ConstRows weight,
   if (!pays_unpacked(rows, weight.extent(1))) {
     return pack_transposed(weight, options);
   }
+  return unpacked(kernels::RightSide::kRows, weight);
+}
+
+PackedWeights PackedWeights::pack_for(std::int64_t rows, ConstRows weight,
+                                      const PackOptions& options) {
+  assert(options.storage == WeightStorage::kFloat32);
+  if (rows > kernels::kFewRows) return pack(weight, options);
+  return unpacked(kernels::RightSide::kTransposed, weight);
+}
+
+PackedWeights PackedWeights::unpacked(kernels::RightSide side,
+                                      ConstRows weight) {
+  const bool is_transposed = side == kernels::RightSide::kTransposed;
   PackedWeights unpacked;
-  unpacked.side_ = kernels::RightSide::kRows;
-  unpacked.in_ = weight.extent(0);
-  unpacked.out_ = weight.extent(1);
+  unpacked.side_ = side;
+  unpacked.in_ = weight.extent(is_transposed ? 1 : 0);
+  unpacked.out_ = weight.extent(is_transposed ? 0 : 1);
   unpacked.stride_ = weight.stride(0);
   unpacked.data_ = {std::shared_ptr<void>(), weight.data()};
   return unpacked;
@@ -207,7 +328,7 @@ void PackedWeights::multiply(ConstRows x, std::int64_t column,
                              kernels::Start start) const {
   kernels_of(storage_).multiply(
       {x, static_cast<const std::byte*>(data_.get()), column, side_, stride_,
-       bias == nullptr ? nullptr : bias + column, y, start});
+       &layout_, bias == nullptr ? nullptr : bias + column, y, start});
 }
 
 }  // namespace regard::ops

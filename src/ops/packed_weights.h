@@ -6,19 +6,16 @@
 #include <memory>
 
 #include "kernels/gemm.h"
+#include "ops/quantised_weights.h"
 #include "ops/rows.h"
 #include "regard/core/threads.h"
 #include "regard/ops/memory_pool.h"
+#include "regard/ops/weight_storage.h"
 
 namespace regard::ops {
 
-// The type that a packed weight has in memory. To add one: an enumerator, and
-// its functions in packed_weights.cc.
-enum class WeightStorage {
-  kFloat32,
-  kBFloat16,  // products round their input to bf16, too, and sum in float
-};
-
+// To add a storage type: an enumerator of WeightStorage, and its functions in
+// packed_weights.cc.
 struct PackOptions {
   WeightStorage storage = WeightStorage::kFloat32;
   MemoryPool* pool = nullptr;  // null: memory of its own
@@ -31,18 +28,25 @@ class PackedWeights {
  public:
   PackedWeights() = default;
 
-  // weight [out, in], as linear layers keep it: for x weight^T.
+  // weight [out, in], as linear layers keep it: for x weight^T. As stored, it
+  // stays float32.
   static PackedWeights pack(ConstRows weight, const PackOptions& options = {});
+  static PackedWeights pack_groups(const GroupedWeights& weights,
+                                   const PackOptions& options = {});
+  // As pack, for x of so many rows, of float32: where they are too few for
+  // packing to pay, products read the weight where it is.
+  static PackedWeights pack_for(std::int64_t rows, ConstRows weight,
+                                const PackOptions& options = {});
   // weight [in, out]: for x weight. float32 alone.
   static PackedWeights pack_transposed(ConstRows weight,
                                        const PackOptions& options = {});
-  // The same for x of so many rows: where they are too few for packing to pay,
-  // products read the weight where it is.
+  // As pack_for.
   static PackedWeights transposed_for(std::int64_t rows, ConstRows weight,
                                       const PackOptions& options = {});
   static bool pays_unpacked(std::int64_t rows, std::int64_t out);
 
   bool is_null() const { return data_ == nullptr; }
+  std::size_t bytes() const;  // of packed weights
   std::int64_t in() const { return in_; }
   std::int64_t out() const { return out_; }
 
@@ -60,11 +64,14 @@ class PackedWeights {
                 kernels::Start start) const;
 
  private:
+  static PackedWeights unpacked(kernels::RightSide side, ConstRows weight);
+
   WeightStorage storage_ = WeightStorage::kFloat32;
   kernels::RightSide side_ = kernels::RightSide::kPacked;
   std::int64_t in_ = 0;
   std::int64_t out_ = 0;
-  std::int64_t stride_ = 0;  // of RightSide::kRows
+  std::int64_t stride_ = 0;          // of a side that is not packed
+  kernels::QuantisedLayout layout_;  // of codes
   std::shared_ptr<const void> data_;
 };
 

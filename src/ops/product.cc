@@ -166,10 +166,10 @@ void add_weight_gradient(const WeightGradient& g, MemoryPool& pool,
         });
   }
   // A task owns some rows of the weight and adds one run after the other.
-  const std::int64_t most = 32 * kernels::kGemmTileRows;
+  const std::int64_t most = 10 * kernels::kGemmRowGrain;
   const std::int64_t block = std::min(
-      most, blocks_of(out, 4 * threads.count * kernels::kGemmTileRows) *
-                kernels::kGemmTileRows);
+      most, blocks_of(out, 4 * threads.count * kernels::kGemmRowGrain) *
+                kernels::kGemmRowGrain);
   over_row_blocks(
       threads, out, threads.count == 1 ? most : block,
       [&](std::int64_t begin, std::int64_t end) {

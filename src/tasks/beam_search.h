@@ -16,16 +16,20 @@ namespace regard::tasks {
 struct SearchOptions {
   std::int64_t vocab = 0;  // must be given
   std::int64_t beam = 5;
-  double length_penalty = 1;      // scores are divided by length^penalty
-  std::int64_t max_length = 0;    // of an output; 0 means 2 * source + 20
-  std::int64_t limit = 1024;      // of what the model can read at all
-  std::int64_t align_layer = -1;  // whose cross attention is kept; -1: none
+  double length_penalty = 1;          // scores are divided by length^penalty
+  std::int64_t max_length = 0;        // of an output; 0 means 2 * source + 20
+  std::int64_t limit = 1024;          // of what the model can read at all
+  std::int64_t align_layer = -1;      // whose cross attention is kept; -1: none
+  std::int32_t begin = text::kBegin;  // what is read first
+  std::int32_t end = text::kEnd;
+  std::int32_t first = -1;  // what must be said first; -1: anything
+  std::vector<std::int32_t> never = {text::kUnknown};  // is not said
 };
 
 struct Hypothesis {
-  std::vector<std::int32_t> tokens;  // without kBegin and kEnd
+  std::vector<std::int32_t> tokens;  // without the begin and the end
   double score = 0;                  // log-probability / length^penalty
-  bool ended = false;                // kEnd was said; else it was cut off
+  bool ended = false;                // the end was said; else it was cut off
   // Where each token, and the end where it was said, looked in the source:
   // [tokens + 1, source length]. Empty where nobody asked.
   std::vector<std::vector<float>> alignment;
@@ -35,7 +39,7 @@ struct Hypothesis {
 // continuations of a source's hypotheses; an end among the first `beam` is a
 // finished sentence, the first `beam` that do not end go on. A source is done
 // with `beam` finished sentences, or at max_length, where what is open counts
-// as finished. kUnknown is never said.
+// as finished.
 //
 // State has the functions of nn::DecoderState. It has one hypothesis for each
 // source and has read nothing.
@@ -53,11 +57,12 @@ class BeamSearch {
 
   // The finished sentences of each source, best first: at most `beam`.
   std::vector<std::vector<Hypothesis>> operator()() {
-    std::vector<std::int32_t> tokens(open_.size(), text::kBegin);
+    std::vector<std::int32_t> tokens(open_.size(), options_.begin);
     for (length_ = 0; !open_.empty(); ++length_) {
       state_.step(tokens);
       look_up();
-      tokens = advance();
+      const bool given = length_ == 0 && options_.first >= 0;
+      tokens = given ? say_first() : advance();
     }
     for (auto& finished : results_) {
       std::stable_sort(finished.begin(), finished.end(),
@@ -87,9 +92,10 @@ class BeamSearch {
     double score;
   };
 
-  // One more than needed, because kUnknown may be among them.
+  // More than needed, because those never said may be among them.
   std::int64_t width() const {
-    return std::min(2 * options_.beam + 1, options_.vocab);
+    return std::min(2 * options_.beam + std::ssize(options_.never),
+                    options_.vocab);
   }
 
   void look_up() {
@@ -118,7 +124,10 @@ class BeamSearch {
         require(!std::isnan(scores[k]), "BeamSearch",
                 "the model's scores must be numbers; they are not. Are its "
                 "weights damaged?");
-        if (tokens[k] == text::kUnknown) continue;
+        if (std::find(options_.never.begin(), options_.never.end(),
+                      tokens[k]) != options_.never.end()) {
+          continue;
+        }
         all.push_back({row, tokens[k],
                        open_[static_cast<std::size_t>(row)].score + scores[k]});
       }
@@ -130,6 +139,15 @@ class BeamSearch {
     const auto most = static_cast<std::size_t>(2 * options_.beam);
     if (all.size() > most) all.resize(most);
     return all;
+  }
+
+  // The one choice there is costs nothing.
+  std::vector<std::int32_t> say_first() {
+    for (std::size_t row = 0; row < open_.size(); ++row) {
+      open_[row] = say(open_[row].source,
+                       {static_cast<std::int64_t>(row), options_.first, 0.0});
+    }
+    return std::vector<std::int32_t>(open_.size(), options_.first);
   }
 
   // Moves every source one token on; returns what the hypotheses read next.
@@ -150,7 +168,7 @@ class BeamSearch {
       for (std::size_t rank = 0; rank < best.size(); ++rank) {
         const Candidate& candidate = best[rank];
         const bool in_beam = rank < static_cast<std::size_t>(options_.beam);
-        if (candidate.token == text::kEnd) {
+        if (candidate.token == options_.end) {
           if (in_beam) finish(source, candidate);
         } else if (next.size() - first <
                    static_cast<std::size_t>(options_.beam)) {

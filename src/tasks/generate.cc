@@ -7,6 +7,7 @@
 
 #include "regard/core/error.h"
 #include "regard/core/random.h"
+#include "tasks/next_token.h"
 
 namespace regard::tasks {
 namespace {
@@ -88,23 +89,37 @@ namespace {
 
 // One text as it is written.
 struct Text {
+  explicit Text(const text::Tokenizer& tokenizer) : stream(tokenizer) {}
+
   std::vector<std::int32_t> to_read;  // the prompt, then one token at a time
+  text::TextStream stream;
   Continuation written;
 };
 
-std::vector<Text> read_prompts(const LanguageModel& model,
-                               const text::BytePairTokenizer& tokenizer,
+std::vector<Text> read_prompts(const LoadedModel& loaded,
                                std::span<const std::string> prompts) {
-  const std::int64_t context = model.config().context;
-  std::vector<Text> texts(prompts.size());
+  constexpr const char* kWhere = "generate";
+  const std::int64_t context = loaded.model.config().context;
+  const text::SpecialIds special = loaded.tokenizer->special();
+  std::vector<Text> texts(prompts.size(), Text(*loaded.tokenizer));
   for (std::size_t i = 0; i < prompts.size(); ++i) {
     Text& text = texts[i];
-    text.to_read = tokenizer.encode(prompts[i]);
+    text.to_read = loaded.tokenizer->encode(prompts[i], {}).ids;
+    if (text.to_read.empty()) {
+      const std::int32_t first =
+          special.begin >= 0 ? special.begin : special.end;
+      require(first >= 0, kWhere,
+              "the model has no token that begins a text; prompt ", i,
+              " must not be empty");
+      text.to_read = {first};
+    }
     text.written.prompt_tokens = std::ssize(text.to_read);
-    text.to_read.insert(text.to_read.begin(), tokenizer.vocabulary().begin);
-    require(std::ssize(text.to_read) <= context, "generate",
+    require(std::ssize(text.to_read) <= context, kWhere,
             "the model reads at most ", context, " tokens; prompt ", i, " has ",
             text.to_read.size());
+    // What comes next may depend on the prompt's end, as a blank does.
+    for (const std::int32_t token : text.to_read) text.stream.next(token);
+    text.stream.rest();
   }
   return texts;
 }
@@ -128,19 +143,27 @@ LanguageStateOptions state_options(const LanguageModel& model,
 
 }  // namespace
 
+std::span<const float> scores_of(const LoadedModel& loaded,
+                                 const LanguageState& state, std::int64_t row) {
+  const std::int64_t pieces =
+      std::min(loaded.model.config().vocab, loaded.tokenizer->size());
+  return {state.logits().at(row), static_cast<std::size_t>(pieces)};
+}
+
+bool ends_text(const LoadedModel& loaded, std::int32_t token) {
+  const auto& stop = loaded.stop_tokens;
+  return std::find(stop.begin(), stop.end(), token) != stop.end();
+}
+
 std::vector<Continuation> generate(
-    const LanguageModel& model, const text::BytePairTokenizer& tokenizer,
-    std::span<const std::string> prompts, const GenerateOptions& options,
+    const LoadedModel& loaded, std::span<const std::string> prompts,
+    const GenerateOptions& options,
     FunctionRef<void(std::int64_t, std::string_view)> on_text) {
   check(options.sampling);
-  constexpr const char* kWhere = "generate";
-  require(options.max_tokens >= 0, kWhere,
+  require(options.max_tokens >= 0, "generate",
           "max_tokens must not be negative; it is ", options.max_tokens);
-  require(tokenizer.size() == model.config().vocab, kWhere,
-          "the tokenizer must have the model's vocabulary; it has ",
-          tokenizer.size(), " pieces, the model knows ", model.config().vocab);
-  const text::BytePairVocabulary& vocabulary = tokenizer.vocabulary();
-  std::vector<Text> texts = read_prompts(model, tokenizer, prompts);
+  const LanguageModel& model = loaded.model;
+  std::vector<Text> texts = read_prompts(loaded, prompts);
   LanguageState state(model, state_options(model, texts, options));
   std::vector<std::int64_t> active;  // the texts that go on
   if (options.max_tokens > 0) {
@@ -157,22 +180,23 @@ std::vector<Continuation> generate(
     for (std::size_t row = 0; row < active.size(); ++row) {
       const std::int64_t i = active[row];
       Text& text = texts[static_cast<std::size_t>(i)];
-      const std::span<const float> scores(
-          state.logits().at(static_cast<std::int64_t>(row)),
-          static_cast<std::size_t>(model.config().vocab));
       const std::int32_t token =
-          sample_token(scores, options.sampling, state.length(i));
-      bool ends = token == vocabulary.begin || token == vocabulary.end;
+          sample_token(scores_of(loaded, state, static_cast<std::int64_t>(row)),
+                       options.sampling, state.length(i));
+      const auto write = [&](const std::string& more) {
+        text.written.text += more;
+        if (!more.empty()) on_text(i, more);
+      };
+      bool ends = ends_text(loaded, token);
       if (!ends) {
-        const std::string piece = tokenizer.decode(text.to_read.back(), token);
         text.to_read.assign(1, token);
-        text.written.text += piece;
         ++text.written.tokens;
-        on_text(i, piece);
+        write(text.stream.next(token));
         ends = text.written.tokens == options.max_tokens ||
                state.length(i) == model.config().context;
       }
       if (ends) {
+        write(text.stream.rest());
         state.release(i);
       } else {
         still.push_back(i);

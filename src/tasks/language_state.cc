@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <set>
 #include <utility>
 #include <vector>
@@ -9,6 +10,7 @@
 #include "ops/arena.h"
 #include "regard/attention/attention.h"
 #include "regard/attention/decode.h"
+#include "regard/attention/weights.h"
 #include "regard/core/error.h"
 #include "regard/nn/rotary.h"
 #include "regard/tasks/language_model.h"
@@ -17,9 +19,11 @@
 namespace regard::tasks {
 namespace {
 
-// So many tokens of a text go through the layers at a time: enough for the
-// products, few enough for what lies between the layers to stay in cache.
-constexpr std::int64_t kChunk = 64;
+// So many tokens go through the layers at a time, of all texts together, but at
+// least so many of each: the more of a text, the more of its attention reads
+// keys where they are, and the fewer times weights come from memory.
+constexpr std::size_t kRows = 512;
+constexpr std::size_t kChunk = 64;
 
 // Some rows of heads [1, heads, rows, dim] as [n, heads, 1, dim]: a text
 // each...
@@ -43,6 +47,24 @@ TensorView<const float, 3> first_entry(const TensorView<const float, 4>& view) {
   return {view.data(),
           {view.extent(1), view.extent(2), view.extent(3)},
           {view.stride(1), view.stride(2), 1}};
+}
+
+void copy_heads(const TensorView<const float, 4>& heads, std::int64_t layer,
+                Tensor& to) {
+  const auto all = to.view<float, 4>();
+  const std::int64_t group = all.extent(1) / heads.extent(1);
+  for (std::int64_t h = 0; h < all.extent(1); ++h) {
+    for (std::int64_t row = 0; row < all.extent(2); ++row) {
+      std::copy_n(heads.at(0, h / group, row), all.extent(3),
+                  all.at(layer, h, row));
+    }
+  }
+}
+
+// In double, so that one rounding is all that is left of tanh's.
+float capped(float score, float softcap) {
+  const double cap = softcap;
+  return static_cast<float>(cap * std::tanh(static_cast<double>(score) / cap));
 }
 
 // Some tokens of a sequence in one go through the layers.
@@ -87,21 +109,31 @@ struct LanguageState::Memory {
   const LanguageModel::Weights& weights() const { return model->weights(); }
 
   void check(std::span<const Reading> readings) const;
-  void make_table(std::int64_t positions);
+  void make_tables(std::int64_t positions);
+  bool is_windowed(std::size_t layer) const;
+  const nn::RotaryTable* rotary_of(std::size_t layer) const {
+    const LanguageModelConfig& c = model->config();
+    if (c.window_rotary && is_windowed(layer)) return &window_rotary;
+    return c.rotary.rotary_dim > 0 ? &rotary : nullptr;
+  }
+  AttentionOptions attention_options(std::size_t layer) const;
   void run(std::span<const Part> parts);
   void embed(std::span<const Part> parts, const ops::Rows& x);
   void attend(std::size_t layer, std::span<const Part> parts,
               const nn::detail::LayerHeads& heads);
+  void keep(std::size_t layer, const nn::detail::LayerHeads& heads);
   void score(std::span<const Part> parts, const ops::Rows& x);
 
   const LanguageModel* model;
   LanguageStateOptions options;
-  std::vector<KVCache> caches;  // one a layer
+  std::vector<KVCache> caches;  // one per layer
   ops::Arena arena;
   std::vector<std::int64_t> positions;         // of each row
   nn::RotaryTable rotary{};                    // of the positions so far
+  nn::RotaryTable window_rotary{};             // of windowed layers, likewise
   std::vector<std::int64_t> single_sequences;  // with one token; they go first
   Tensor logits;
+  LanguageTrace* trace = nullptr;  // of the one text that is being read
 };
 
 void LanguageState::Memory::check(std::span<const Reading> readings) const {
@@ -127,26 +159,69 @@ void LanguageState::Memory::check(std::span<const Reading> readings) const {
 }
 
 // Grown by doubling: a model may name a context far longer than its texts.
-void LanguageState::Memory::make_table(std::int64_t count) {
+void LanguageState::Memory::make_tables(std::int64_t count) {
+  const LanguageModelConfig& c = model->config();
   const std::int64_t rows = rotary.cos.shape()[0];
   if (count <= rows) return;
+  const std::int64_t more = std::min(c.context, std::max(count, 2 * rows));
+  if (c.window_rotary) {
+    window_rotary = nn::rotary_table(*c.window_rotary, more);
+  }
+  rotary = nn::rotary_table(c.rotary, more);
+}
+
+bool LanguageState::Memory::is_windowed(std::size_t layer) const {
   const LanguageModelConfig& c = model->config();
-  rotary = nn::rotary_table(c.rotary,
-                            std::min(c.context, std::max(count, 2 * rows)));
+  return c.window > 0 && (c.windowed.empty() || c.windowed[layer]);
+}
+
+AttentionOptions LanguageState::Memory::attention_options(
+    std::size_t layer) const {
+  const LanguageModelConfig& c = model->config();
+  AttentionOptions attention{.mask = mask::causal(),
+                             .softcap = c.attention_softcap,
+                             .threads = options.threads};
+  if (c.attention_scale > 0) attention.scale = c.attention_scale;
+  if (is_windowed(layer)) {
+    attention.mask = attention.mask & mask::window(c.window - 1, 0);
+  }
+  return attention;
 }
 
 void LanguageState::Memory::embed(std::span<const Part> parts,
                                   const ops::Rows& x) {
   const auto table = weights().embedding.view<float, 2>();
+  const LanguageModelConfig& c = model->config();
   positions.clear();
   for (const Part& part : parts) {
     for (std::size_t i = 0; i < part.tokens.size(); ++i) {
       const auto row = static_cast<std::int64_t>(positions.size());
-      std::copy_n(table.at(std::int64_t{part.tokens[i]}), x.extent(1),
-                  x.at(row));
-      positions.push_back(part.position + static_cast<std::int64_t>(i));
+      const std::int64_t place = part.position + static_cast<std::int64_t>(i);
+      const float* const from = table.at(std::int64_t{part.tokens[i]});
+      float* const to = x.at(row);
+      for (std::int64_t j = 0; j < c.model_dim; ++j) {
+        to[j] = c.embedding_scale * from[j];
+      }
+      if (c.learned_positions) {
+        const float* const at = weights().positions.view<float, 2>().at(place);
+        for (std::int64_t j = 0; j < c.model_dim; ++j) to[j] += at[j];
+      }
+      positions.push_back(place);
     }
   }
+}
+
+void LanguageState::Memory::keep(std::size_t layer,
+                                 const nn::detail::LayerHeads& heads) {
+  const auto all = trace->weights.view<float, 4>();
+  const auto i = static_cast<std::int64_t>(layer);
+  attention_weights(
+      heads.q, heads.k,
+      {all.at(i), {1, all.extent(1), all.extent(2), all.extent(3)}},
+      attention_options(layer));
+  if (trace->queries.size() == 0) return;
+  copy_heads(heads.q, i, trace->queries);
+  copy_heads(heads.k, i, trace->keys);
 }
 
 // One token of each of many texts, all at once; then the longer parts.
@@ -154,16 +229,14 @@ void LanguageState::Memory::attend(std::size_t layer,
                                    std::span<const Part> parts,
                                    const nn::detail::LayerHeads& heads) {
   KVCache& cache = caches[layer];
+  const AttentionOptions attention = attention_options(layer);
   const std::int64_t singles = std::ssize(single_sequences);
   if (singles > 0) {
     cache.append(single_sequences, as_texts(heads.k, singles),
                  as_texts(heads.v, singles));
     attention_decode(as_texts(heads.q, singles), cache, single_sequences,
-                     as_texts(heads.out, singles),
-                     {.threads = options.threads});
+                     as_texts(heads.out, singles), attention);
   }
-  const AttentionOptions causal{.mask = mask::causal(),
-                                .threads = options.threads};
   for (const Part& part : parts.subspan(static_cast<std::size_t>(singles))) {
     const auto rows = [&](const auto& of) {
       return as_one_text(of, part.first_row, std::ssize(part.tokens));
@@ -173,10 +246,10 @@ void LanguageState::Memory::attend(std::size_t layer,
     const bool rounded = options.storage != DType::kFloat32;
     if (part.position == 0 && !rounded) {
       // The whole text so far is here: no need to go through the cache.
-      attention_forward(rows(heads.q), k, v, rows(heads.out), causal);
+      attention_forward(rows(heads.q), k, v, rows(heads.out), attention);
     } else {
       attention_decode(rows(heads.q), cache, std::array{part.sequence},
-                       rows(heads.out), causal);
+                       rows(heads.out), attention);
     }
   }
 }
@@ -201,8 +274,12 @@ void LanguageState::Memory::score(std::span<const Part> parts,
   n = 0;
   for (const Part& part : parts) {
     if (!part.last) continue;
-    std::copy_n(scores.at(n++), c.vocab,
-                logits.view<float, 2>().at(part.reading));
+    const float* const from = scores.at(n++);
+    float* const to = logits.view<float, 2>().at(part.reading);
+    for (std::int64_t j = 0; j < c.vocab; ++j) {
+      to[j] =
+          c.output_softcap > 0 ? capped(from[j], c.output_softcap) : from[j];
+    }
   }
 }
 
@@ -218,13 +295,14 @@ void LanguageState::Memory::run(std::span<const Part> parts) {
     if (part.tokens.size() == 1) single_sequences.push_back(part.sequence);
   }
   for (std::size_t i = 0; i < caches.size(); ++i) {
-    const auto self = [&](const nn::detail::LayerHeads& heads) {
+    const auto self = [&, i](const nn::detail::LayerHeads& heads) {
+      if (trace != nullptr) keep(i, heads);
       attend(i, parts, heads);
     };
     nn::detail::run_layer(weights().layers[i],
                           {.self = self,
                            .cross = self,
-                           .rotary = &rotary,
+                           .rotary = rotary_of(i),
                            .pairing = c.pairing,
                            .positions = positions,
                            .threads = options.threads},
@@ -258,11 +336,15 @@ void LanguageState::read(std::span<const Reading> readings) {
     lengths.push_back(length(r.sequence));
     longest = std::max(longest, lengths.back() + std::ssize(r.tokens));
   }
-  m.make_table(longest);
+  m.make_tables(longest);
   Tensor fresh({std::ssize(readings), m.model->config().vocab});
   std::swap(m.logits, fresh);
   try {
     std::vector<std::size_t> done(readings.size(), 0);
+    // A trace needs all keys of its text at once.
+    const std::size_t chunk = m.trace != nullptr
+                                  ? readings[0].tokens.size()
+                                  : std::max(kChunk, kRows / readings.size());
     for (;;) {
       // The next chunk of every text, those of one token first.
       std::vector<Part> parts;
@@ -271,7 +353,7 @@ void LanguageState::read(std::span<const Reading> readings) {
         if (left.empty()) continue;
         Part part{.reading = static_cast<std::int64_t>(i),
                   .sequence = readings[i].sequence};
-        part.tokens = left.first(std::min<std::size_t>(left.size(), kChunk));
+        part.tokens = left.first(std::min(left.size(), chunk));
         part.position = length(part.sequence);
         part.last = part.tokens.size() == left.size();
         done[i] += part.tokens.size();
@@ -300,6 +382,35 @@ void LanguageState::read(std::span<const Reading> readings) {
     std::swap(m.logits, fresh);
     throw;
   }
+}
+
+LanguageTrace LanguageState::trace(const Reading& reading) {
+  Memory& m = *memory_;
+  m.check(std::span(&reading, 1));
+  const std::int64_t before = length(reading.sequence);
+  require(before == 0, "LanguageState::trace",
+          "a sequence must have read nothing before; it has ", before,
+          " tokens");
+  const LanguageModelConfig& c = m.model->config();
+  const std::int64_t n = std::ssize(reading.tokens);
+  LanguageTrace trace;
+  trace.weights = Tensor({c.layers, c.heads, n, n});
+  if (c.attention_softcap == 0) {
+    trace.queries = Tensor({c.layers, c.heads, n, c.head_dim});
+    trace.keys = Tensor({c.layers, c.heads, n, c.head_dim});
+  }
+  trace.scale = c.attention_scale > 0
+                    ? static_cast<double>(c.attention_scale)
+                    : 1 / std::sqrt(static_cast<double>(c.head_dim));
+  m.trace = &trace;
+  try {
+    read(std::span(&reading, 1));
+  } catch (...) {
+    m.trace = nullptr;
+    throw;
+  }
+  m.trace = nullptr;
+  return trace;
 }
 
 TensorView<const float, 2> LanguageState::logits() const {

@@ -118,6 +118,14 @@ std::u32string cut_zh(const std::u32string& line) {
   return punctuation_apart(text);
 }
 
+std::u32string cut_rouge(const std::u32string& line) {
+  std::u32string text = text::lower_case(line);
+  for (char32_t& c : text) {
+    if (!is_digit(c) && !(c >= 'a' && c <= 'z')) c = ' ';
+  }
+  return text;
+}
+
 std::u32string stripped(const std::u32string& line, bool at_front) {
   std::size_t begin = 0;
   std::size_t end = line.size();
@@ -137,6 +145,7 @@ std::string score_words(std::string_view line, const ScoreOptions& options) {
   std::u32string text = stripped(folded(line, options), false);
   if (options.tokens == ScoreTokens::k13a) text = cut_13a(std::move(text));
   if (options.tokens == ScoreTokens::kZh) text = cut_zh(stripped(text, true));
+  if (options.tokens == ScoreTokens::kRouge) text = cut_rouge(text);
   std::string words;
   bool blank = false;
   for (const char32_t c : text) {

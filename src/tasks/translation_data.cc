@@ -77,6 +77,12 @@ TranslationData encode_pairs(const text::Pairs& pairs,
           pairs.sources.size(), " and ", pairs.targets.size());
   require(max_length > 0, "encode_pairs", "max_length must be positive; got ",
           max_length);
+  const text::SpecialIds special = tokenizer.special();
+  require(special.unknown == text::kUnknown && special.begin == text::kBegin &&
+              special.end == text::kEnd,
+          "encode_pairs",
+          "the first pieces must be <unk>, <s>, </s>; they have the numbers ",
+          special.unknown, ", ", special.begin, ", ", special.end);
   TranslationData data;
   std::int32_t to_target = text::kUnknown;
   std::int32_t to_source = text::kUnknown;

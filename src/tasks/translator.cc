@@ -5,75 +5,24 @@
 #include <system_error>
 #include <utility>
 
-#include "io/atomic_file.h"
 #include "io/read_file.h"
 #include "regard/core/error.h"
-#include "regard/core/float16.h"
-#include "regard/io/safetensors.h"
 #include "regard/nn/decoding.h"
 #include "tasks/beam_search.h"
+#include "tasks/copied_parts.h"
+#include "tasks/imported_translator.h"
 
 namespace regard::tasks {
 namespace fs = std::filesystem;
 
 struct Translator::Parts {
   TranslatorConfig config;
-  std::unique_ptr<text::Tokenizer> tokenizer;
+  TranslatorTokens tokens{};
+  std::shared_ptr<const text::Tokenizer> source, target;
   nn::TransformerDecoder decoder;
 };
 
 namespace {
-
-constexpr const char* kConfigFile = "config.json";
-constexpr const char* kWeightsFile = "model.safetensors";
-
-Tensor to_float32(Tensor tensor, const std::string& name) {
-  if (tensor.dtype() == DType::kFloat32) return tensor;
-  if (tensor.dtype() != DType::kFloat16) {
-    throw_parse_error("Translator::load",
-                      "weights must be float32 or float16; ", name, " is ",
-                      to_string(tensor.dtype()));
-  }
-  Tensor wide(tensor.shape());
-  const auto from = tensor.values<Float16>();
-  const auto to = wide.values<float>();
-  std::transform(from.begin(), from.end(), to.begin(),
-                 [](Float16 value) { return static_cast<float>(value); });
-  return wide;
-}
-
-Tensor to_float16(const Tensor& tensor) {
-  Tensor narrow(DType::kFloat16, tensor.shape());
-  const auto from = tensor.values<float>();
-  const auto to = narrow.values<Float16>();
-  std::transform(from.begin(), from.end(), to.begin(),
-                 [](float value) { return Float16(value); });
-  return narrow;
-}
-
-// What a folder that is no model is, or may have been meant to be.
-void check_is_model(const fs::path& folder, const fs::path& config) {
-  constexpr const char* kWhere = "Translator::load";
-  std::error_code error;
-  std::string name = "'";
-  name += folder.string();
-  name += "'";
-  if (!fs::exists(folder, error)) {
-    throw_io_error(kWhere, name, " is not there; a model is a folder");
-  }
-  if (!fs::is_directory(folder, error)) {
-    throw_parse_error(kWhere, name,
-                      " is a file and no model: a model is a folder with ",
-                      kConfigFile, ", ", kWeightsFile, " and a tokenizer");
-  }
-  if (fs::exists(config, error)) return;
-  if (fs::exists(folder / "training", error)) {
-    throw_parse_error(kWhere, name,
-                      " holds an unfinished training and no model yet; the "
-                      "command that began it goes on with --resume");
-  }
-  throw_parse_error(kWhere, name, " is no model: it has no ", kConfigFile);
-}
 
 void check(const TranslateOptions& options, const Languages& languages) {
   const char* where = "Translator::translate";
@@ -87,7 +36,9 @@ void check(const TranslateOptions& options, const Languages& languages) {
           "max_length must not be negative and batch positive; got ",
           options.max_length, " and ", options.batch);
   if (languages.both_directions) {
-    require(options.to == languages.source || options.to == languages.target,
+    const bool script_tells = !language_to(languages, "").empty();
+    require(options.to == languages.source || options.to == languages.target ||
+                (options.to.empty() && script_tells),
             where, "the model translates into ", languages.source, " and ",
             languages.target, "; say which: got '", options.to, "'");
   } else {
@@ -97,55 +48,85 @@ void check(const TranslateOptions& options, const Languages& languages) {
   }
 }
 
+void check_vocabulary(const text::Tokenizer* tokenizer, std::int64_t vocab) {
+  require(tokenizer != nullptr && tokenizer->size() == vocab, "Translator",
+          "the model has ", vocab, " pieces, the tokenizer ",
+          tokenizer ? tokenizer->size() : 0);
+}
+
+// Tables of others may be a little longer than the vocabulary, so that their
+// size is a round number.
+void check_fits(const text::Tokenizer& tokenizer, std::int64_t vocab) {
+  constexpr std::int64_t kMostUnused = 1024;
+  require(tokenizer.size() <= vocab && tokenizer.size() + kMostUnused >= vocab,
+          "Translator", "the model has ", vocab, " pieces, the tokenizer ",
+          tokenizer.size());
+}
+
 }  // namespace
 
 Translator::Translator(TranslatorConfig config,
                        std::unique_ptr<text::Tokenizer> tokenizer,
-                       StateDict weights) {
+                       StateDict weights, ops::WeightStorage storage) {
   // One tokenizer serves both sides.
-  for (const std::int64_t vocab :
-       {config.model.source_vocab, config.model.target_vocab}) {
-    require(tokenizer != nullptr && tokenizer->size() == vocab, "Translator",
-            "the model has ", vocab, " pieces, the tokenizer ",
-            tokenizer ? tokenizer->size() : 0);
-  }
+  check_vocabulary(tokenizer.get(), config.model.source_vocab);
+  check_vocabulary(tokenizer.get(), config.model.target_vocab);
   const nn::Transformer model(config.model, std::move(weights));
-  parts_ = std::make_unique<Parts>(Parts{
-      std::move(config), std::move(tokenizer), nn::TransformerDecoder(model)});
+  const std::shared_ptr<const text::Tokenizer> both = std::move(tokenizer);
+  parts_.reset(new Parts{.config = std::move(config),
+                         .source = both,
+                         .target = both,
+                         .decoder = nn::TransformerDecoder(model, storage)});
 }
 
+Translator::Translator(std::unique_ptr<Parts> parts)
+    : parts_(std::move(parts)) {}
 Translator::~Translator() = default;
 Translator::Translator(Translator&&) noexcept = default;
 Translator& Translator::operator=(Translator&&) noexcept = default;
 
 const TranslatorConfig& Translator::config() const { return parts_->config; }
-const text::Tokenizer& Translator::tokenizer() const {
-  return *parts_->tokenizer;
+const text::Tokenizer& Translator::tokenizer() const { return *parts_->source; }
+const text::Tokenizer& Translator::target_tokenizer() const {
+  return *parts_->target;
 }
 
-Translator Translator::load(const fs::path& folder) {
-  const fs::path config_path = folder / kConfigFile;
-  check_is_model(folder, config_path);
-  TranslatorConfig config = config_from_json(
-      io::read_file(config_path, "Translator::load"), config_path.string());
-  std::unique_ptr<text::Tokenizer> tokenizer = text::load_tokenizer(folder);
-  const text::SpecialIds special = tokenizer->special();
-  if (special.unknown != text::kUnknown || special.begin != text::kBegin ||
-      special.end != text::kEnd) {
-    throw_parse_error("Translator::load", "the first pieces of '",
-                      folder.string(),
-                      "' must be <unk>, <s>, </s>; they have the numbers ",
-                      special.unknown, ", ", special.begin, ", ", special.end);
-  }
-  StateDict weights = SafetensorsFile::open(folder / kWeightsFile).state_dict();
-  for (auto& [name, tensor] : weights) {
-    tensor = to_float32(std::move(tensor), name);
-  }
+Translator Translator::load(const fs::path& folder,
+                            ops::WeightStorage weights) {
+  require(weights != ops::WeightStorage::kAsStored, "Translator::load",
+          "the weights of a translator can be float32, bfloat16, int8 or int4; "
+          "got as-stored");
+  std::error_code error;
+  const fs::path config_path = folder / "config.json";
+  const fs::path ctranslate2 = find_ctranslate2(folder);
+  const bool of_others =
+      !ctranslate2.empty() ||
+      (fs::is_regular_file(config_path, error) &&
+       is_hugging_face(io::read_file(config_path, "Translator::load")));
   try {
-    return {std::move(config), std::move(tokenizer), std::move(weights)};
-  } catch (const InvalidArgument& error) {
+    if (!of_others) {
+      TranslatorFiles files = load_translator_files(folder);
+      return {std::move(files.config), std::move(files.tokenizer),
+              std::move(files.weights), weights};
+    }
+    ImportedTranslator imported = ctranslate2.empty()
+                                      ? load_hugging_face(folder)
+                                      : load_ctranslate2(folder);
+    const nn::TransformerConfig& model = imported.config.model;
+    check_fits(*imported.source, model.source_vocab);
+    check_fits(*imported.target, model.target_vocab);
+    for (auto id = static_cast<std::int32_t>(imported.target->size());
+         id < model.target_vocab; ++id) {
+      imported.tokens.never.push_back(id);
+    }
+    nn::TransformerDecoder decoder(model, imported.weights, weights);
+    return Translator(std::make_unique<Parts>(
+        Parts{std::move(imported.config), std::move(imported.tokens),
+              std::move(imported.source), std::move(imported.target),
+              std::move(decoder)}));
+  } catch (const InvalidArgument& refused) {
     throw_parse_error("Translator::load", "the files of '", folder.string(),
-                      "' do not fit each other: ", error.what());
+                      "' do not fit each other: ", refused.what());
   }
 }
 
@@ -154,32 +135,36 @@ namespace {
 // A sentence as the encoder reads it, and its number.
 struct Source {
   std::size_t number;
-  std::vector<std::int32_t> pieces;
+  SourceText text;
+  std::vector<std::int32_t> pieces;  // with the special ones
+  std::int64_t before = 0;           // special ones before the text's own
 };
 
 std::vector<Source> encode(std::span<const std::string> sentences,
                            const Translator& translator,
+                           const TranslatorTokens& tokens,
                            const std::string& to) {
   const text::Tokenizer& tokenizer = translator.tokenizer();
+  const Languages& languages = translator.config().languages;
   const std::int64_t most = translator.config().model.max_length;
   std::vector<Source> sources;
   for (std::size_t i = 0; i < sentences.size(); ++i) {
-    std::vector<std::int32_t> pieces = tokenizer.encode(sentences[i]);
-    if (pieces.empty()) continue;
-    if (translator.config().languages.both_directions) {
-      pieces.insert(pieces.begin(), tokenizer.id_of(tag_of(to)));
+    Source source{i, read_source(tokenizer, sentences[i]), {}};
+    if (source.text.pieces.empty() && source.text.head.empty()) continue;
+    if (languages.both_directions) {
+      source.pieces.push_back(tokenizer.id_of(
+          tag_of(to.empty() ? language_to(languages, sentences[i]) : to)));
     }
-    pieces.push_back(text::kEnd);
-    require(static_cast<std::int64_t>(pieces.size()) <= most,
-            "Translator::translate", "a sentence may have at most ", most,
-            " pieces; sentence ", i + 1, " has ", pieces.size());
-    sources.push_back({i, std::move(pieces)});
+    if (tokens.source_begin >= 0) source.pieces.push_back(tokens.source_begin);
+    source.before = std::ssize(source.pieces);
+    source.pieces.insert(source.pieces.end(), source.text.pieces.begin(),
+                         source.text.pieces.end());
+    if (tokens.source_end) source.pieces.push_back(tokenizer.special().end);
+    require(std::ssize(source.pieces) <= most, "Translator::translate",
+            "a sentence may have at most ", most, " pieces; sentence ", i + 1,
+            " has ", source.pieces.size());
+    sources.push_back(std::move(source));
   }
-  // Sentences of like length in one batch end at about the same step.
-  std::stable_sort(sources.begin(), sources.end(),
-                   [](const Source& a, const Source& b) {
-                     return a.pieces.size() < b.pieces.size();
-                   });
   return sources;
 }
 
@@ -187,63 +172,155 @@ std::vector<std::string> written(const text::Tokenizer& tokenizer,
                                  std::span<const std::int32_t> pieces) {
   std::vector<std::string> names;
   for (const std::int32_t piece : pieces) {
-    names.push_back(tokenizer.piece(piece));
+    names.push_back(piece == nn::kZeroEmbedding ? "<s>"
+                                                : tokenizer.piece(piece));
   }
   return names;
 }
 
-SearchOptions search_options(const nn::TransformerConfig& model,
-                             const TranslateOptions& options) {
-  SearchOptions search;
-  search.vocab = model.target_vocab;
-  search.beam = options.beam;
-  search.length_penalty = options.length_penalty;
-  search.max_length = options.max_length;
-  search.limit = model.max_length;
-  if (options.align) {
-    search.align_layer = std::max<std::int64_t>(model.decoder_layers - 2, 0);
+// Sentences that are translated together.
+struct Batch {
+  std::span<const Source> sources;
+  bool copies;  // their translations have parts of the source
+};
+
+// Sentences of like length in one batch end at about the same step. There are
+// as many for each thread.
+std::vector<Batch> batches_of(std::vector<Source>& sources,
+                              const TranslateOptions& options) {
+  const auto copies = [](const Source& s) { return !s.text.parts.empty(); };
+  std::stable_sort(sources.begin(), sources.end(),
+                   [&](const Source& a, const Source& b) {
+                     if (copies(a) != copies(b)) return copies(b);
+                     return a.pieces.size() > b.pieces.size();
+                   });
+  const auto threads =
+      static_cast<std::int64_t>(thread_count(options.threads, 1 << 20));
+  std::vector<Batch> batches;
+  for (std::size_t begin = 0; begin < sources.size();) {
+    std::size_t end = begin;
+    while (end < sources.size() &&
+           copies(sources[end]) == copies(sources[begin])) {
+      ++end;
+    }
+    const auto all = static_cast<std::int64_t>(end - begin);
+    std::int64_t count = (all + options.batch - 1) / options.batch;
+    count = (count + threads - 1) / threads * threads;
+    const auto step = static_cast<std::size_t>((all + count - 1) / count);
+    for (; begin < end; begin += std::min(step, end - begin)) {
+      batches.push_back({std::span<const Source>(sources).subspan(
+                             begin, std::min(step, end - begin)),
+                         copies(sources[begin])});
+    }
   }
-  return search;
+  return batches;
 }
 
 }  // namespace
+
+// One batch at a time, on the threads that are given.
+class Translator::Search {
+ public:
+  Search(const Translator& translator, const TranslateOptions& options)
+      : parts_(*translator.parts_), options_(options) {}
+
+  std::vector<std::vector<Hypothesis>> operator()(const Batch& batch,
+                                                  Threads threads) const {
+    nn::PackedTokens packed;
+    for (const Source& source : batch.sources) {
+      packed.tokens.insert(packed.tokens.end(), source.pieces.begin(),
+                           source.pieces.end());
+      packed.offsets.push_back(packed.size());
+    }
+    nn::DecoderState state = parts_.decoder.start(packed, 1, threads);
+    return BeamSearch<nn::DecoderState>(state, search_options(batch.copies))();
+  }
+
+  std::string text(const Source& source, const Hypothesis& best) const {
+    if (source.text.parts.empty()) {
+      return source.text.head + parts_.target->decode(best.tokens) +
+             source.text.tail;
+    }
+    std::vector<std::vector<float>> weights;
+    for (std::size_t t = 0; t < best.tokens.size(); ++t) {
+      const std::vector<float>& row = best.alignment[t];
+      weights.emplace_back(row.begin() + source.before, row.end());
+    }
+    return with_copied_parts(source.text, *parts_.target, best.tokens, weights);
+  }
+
+  Translation translation(const Source& source, const Hypothesis& best) const {
+    Translation translation;
+    translation.text = text(source, best);
+    translation.score = best.score;
+    if (!options_.align) return translation;
+    translation.source_pieces = written(*parts_.source, source.pieces);
+    translation.target_pieces = written(*parts_.target, best.tokens);
+    translation.alignment = best.alignment;
+    translation.alignment.resize(best.tokens.size());
+    return translation;
+  }
+
+ private:
+  SearchOptions search_options(bool copies) const {
+    const nn::TransformerConfig& model = parts_.config.model;
+    SearchOptions search;
+    search.vocab = model.target_vocab;
+    search.beam = options_.beam;
+    search.length_penalty = options_.length_penalty;
+    search.max_length = options_.max_length;
+    search.limit = model.max_length;
+    search.begin = parts_.tokens.begin;
+    search.end = parts_.tokens.end;
+    search.first = parts_.tokens.first;
+    search.never = parts_.tokens.never;
+    if (copies) std::erase(search.never, parts_.target->special().unknown);
+    if (copies || options_.align) {
+      search.align_layer = std::max<std::int64_t>(model.decoder_layers - 2, 0);
+    }
+    return search;
+  }
+
+  const Parts& parts_;
+  const TranslateOptions& options_;
+};
 
 std::vector<std::vector<Translation>> Translator::translate(
     std::span<const std::string> sentences,
     const TranslateOptions& options) const {
   check(options, config().languages);
-  const std::vector<Source> sources = encode(sentences, *this, options.to);
-  const SearchOptions search = search_options(config().model, options);
+  std::vector<Source> sources =
+      encode(sentences, *this, parts_->tokens, options.to);
   std::vector<std::vector<Translation>> results(sentences.size(),
                                                 std::vector<Translation>(1));
-  const auto step = static_cast<std::size_t>(options.batch);
-  for (std::size_t begin = 0; begin < sources.size(); begin += step) {
-    const std::size_t end = std::min(begin + step, sources.size());
-    nn::PackedTokens packed;
-    for (std::size_t i = begin; i < end; ++i) {
-      packed.tokens.insert(packed.tokens.end(), sources[i].pieces.begin(),
-                           sources[i].pieces.end());
-      packed.offsets.push_back(packed.size());
-    }
-    nn::DecoderState state = parts_->decoder.start(packed, 1, options.threads);
-    const auto found = BeamSearch<nn::DecoderState>(state, search)();
-    for (std::size_t i = begin; i < end; ++i) {
-      std::vector<Translation>& result = results[sources[i].number];
+  // Symbols alone are their own translation.
+  for (const Source& source : sources) {
+    if (!source.text.pieces.empty()) continue;
+    results[source.number].front().text = source.text.head + source.text.tail;
+  }
+  std::erase_if(sources, [](const Source& s) { return s.text.pieces.empty(); });
+  const std::vector<Batch> batches = batches_of(sources, options);
+  const Search search(*this, options);
+  const auto run = [&](const Batch& batch, Threads threads) {
+    const auto found = search(batch, threads);
+    for (std::size_t i = 0; i < batch.sources.size(); ++i) {
+      const Source& source = batch.sources[i];
+      std::vector<Translation>& result = results[source.number];
       result.clear();
-      for (const Hypothesis& best : found[i - begin]) {
-        if (static_cast<std::int64_t>(result.size()) == options.nbest) break;
-        Translation translation;
-        translation.text = tokenizer().decode(best.tokens);
-        translation.score = best.score;
-        if (options.align) {
-          translation.source_pieces = written(tokenizer(), sources[i].pieces);
-          translation.target_pieces = written(tokenizer(), best.tokens);
-          translation.alignment = best.alignment;
-          translation.alignment.resize(best.tokens.size());
-        }
-        result.push_back(std::move(translation));
+      for (const Hypothesis& best : found[i]) {
+        if (std::ssize(result) == options.nbest) break;
+        result.push_back(search.translation(source, best));
       }
     }
+  };
+  // Nothing is shared between batches, so that threads with one each never
+  // wait. A single one has all threads.
+  if (batches.size() == 1) {
+    run(batches.front(), options.threads);
+  } else {
+    parallel_for(options.threads, std::ssize(batches), [&](std::int64_t i) {
+      run(batches[static_cast<std::size_t>(i)], {.count = 1});
+    });
   }
   return results;
 }
@@ -251,49 +328,26 @@ std::vector<std::vector<Translation>> Translator::translate(
 TranslationTrace Translator::trace(const std::string& sentence,
                                    const TranslateOptions& options) const {
   check(options, config().languages);
-  const std::vector<Source> sources = encode({&sentence, 1}, *this, options.to);
-  require(!sources.empty(), "Translator::trace",
-          "the sentence must have a word; it is blank");
-  const std::vector<std::int32_t>& source = sources.front().pieces;
-  nn::PackedTokens packed;
-  packed.tokens = source;
-  packed.offsets.push_back(packed.size());
-  SearchOptions search = search_options(config().model, options);
-  search.align_layer = -1;
-  nn::DecoderState state = parts_->decoder.start(packed, 1, options.threads);
+  const std::vector<Source> sources =
+      encode({&sentence, 1}, *this, parts_->tokens, options.to);
+  require(!sources.empty() && !sources.front().text.pieces.empty(),
+          "Translator::trace", "the sentence must have a word; it is blank");
+  const Source& source = sources.front();
+  const Search search(*this, options);
   const Hypothesis best =
-      BeamSearch<nn::DecoderState>(state, search)().front().front();
+      search({sources, !source.text.parts.empty()}, options.threads)
+          .front()
+          .front();
 
   // Each step read what the one before it wrote.
   std::vector<std::int32_t> said = best.tokens;
-  if (best.ended) said.push_back(text::kEnd);
+  if (best.ended) said.push_back(parts_->tokens.end);
   std::vector<std::int32_t> read = said;
-  read.insert(read.begin(), text::kBegin);
+  read.insert(read.begin(), parts_->tokens.begin);
   read.pop_back();
-  return {tokenizer().decode(best.tokens), written(tokenizer(), source),
-          written(tokenizer(), read), written(tokenizer(), said),
-          parts_->decoder.trace(source, read, options.threads)};
-}
-
-void save_translator(const fs::path& folder, const TranslatorConfig& config,
-                     const text::Tokenizer& tokenizer, const StateDict& weights,
-                     DType stored) {
-  require(stored == DType::kFloat32 || stored == DType::kFloat16,
-          "save_translator", "weights are stored as float32 or float16; got ",
-          to_string(stored));
-  tokenizer.save(folder);
-  io::AtomicFile file(folder / kConfigFile, "save_translator");
-  file.write(config_to_json(config));
-  file.commit();
-  if (stored == DType::kFloat32) {
-    save_safetensors(folder / kWeightsFile, weights);
-    return;
-  }
-  StateDict narrow;
-  for (const auto& [name, tensor] : weights) {
-    narrow.emplace(name, to_float16(tensor));
-  }
-  save_safetensors(folder / kWeightsFile, narrow);
+  return {search.text(source, best), written(tokenizer(), source.pieces),
+          written(target_tokenizer(), read), written(target_tokenizer(), said),
+          parts_->decoder.trace(source.pieces, read, options.threads)};
 }
 
 }  // namespace regard::tasks

@@ -6,13 +6,13 @@
 
 #include "regard/core/error.h"
 #include "regard/tasks/translator.h"
+#include "tasks/imported_translator.h"
 
 namespace regard::tasks {
 namespace {
 
 using nlohmann::json;
 
-constexpr const char* kKind = "regard translator";
 // In the order of the enumerators.
 constexpr std::array kActivations = {"none", "relu",   "gelu", "gelu_tanh",
                                      "silu", "swiglu", "geglu"};
@@ -107,7 +107,7 @@ std::string config_to_json(const TranslatorConfig& config) {
   if (!m.tied_output) model["tied_output"] = false;
   if (m.output_bias) model["output_bias"] = true;
   if (m.embedding_scale != 0) model["embedding_scale"] = m.embedding_scale;
-  return json{{"kind", kKind},
+  return json{{"kind", kTranslatorKind},
               {"languages",
                {{"source", config.languages.source},
                 {"target", config.languages.target},
@@ -122,7 +122,7 @@ TranslatorConfig config_from_json(const std::string& text,
   TranslatorConfig config;
   try {
     const json root = json::parse(text);
-    if (root.at("kind") != kKind) {
+    if (root.at("kind") != kTranslatorKind) {
       throw_parse_error(
           "Translator::load", "'", name,
           "' is of another kind of model: ", root.at("kind").dump());

@@ -45,6 +45,8 @@ SideFiles read_side_files(const fs::path& folder) {
 // Copies the files that a tokenizer was read from.
 Save copies(const fs::path& folder, std::vector<std::string> names) {
   return [folder, names = std::move(names)](const fs::path& to) {
+    std::error_code unknown;
+    if (fs::equivalent(folder, to, unknown)) return;  // they are there
     for (const std::string& name : names) {
       if (!fs::exists(folder / name)) continue;
       std::error_code error;
@@ -273,6 +275,14 @@ std::string TextStream::next(std::int32_t id) {
   ids_.erase(ids_.begin(), ids_.begin() + static_cast<std::ptrdiff_t>(read_));
   read_ = ids_.size();
   return text;
+}
+
+std::string TextStream::rest() {
+  const std::span<const std::int32_t> all(ids_);
+  const std::string before = tokenizer_->decode(all.first(read_));
+  const std::string after = tokenizer_->decode(all);
+  read_ = ids_.size();
+  return after.size() <= before.size() ? "" : after.substr(before.size());
 }
 
 std::unique_ptr<Tokenizer> renumbered(std::unique_ptr<Tokenizer> tokenizer,

@@ -7,7 +7,6 @@
 #include <cstring>
 #include <utility>
 
-#include "io/atomic_file.h"
 #include "io/quote.h"
 #include "regard/core/error.h"
 #include "text/tokenizers.h"
@@ -271,13 +270,10 @@ std::unique_ptr<Tokenizer> parse_sentencepiece(std::string_view bytes,
 std::unique_ptr<Tokenizer> own_sentencepiece(std::string bytes,
                                              const std::string& where) {
   auto shared = std::make_shared<const std::string>(std::move(bytes));
-  return parse_sentencepiece(
-      *shared, where, [shared](const std::filesystem::path& folder) {
-        io::AtomicFile file(folder / kSentencePieceFile, "Tokenizer::save");
-        file.write(*shared);
-        file.commit();
-        std::filesystem::remove(folder / kWordFile);
-      });
+  return parse_sentencepiece(*shared, where,
+                             [shared](const std::filesystem::path& folder) {
+                               save_only(folder, kSentencePieceFile, *shared);
+                             });
 }
 
 }  // namespace regard::text

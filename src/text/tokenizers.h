@@ -16,6 +16,12 @@ namespace regard::text {
 
 inline constexpr const char* kWordFile = "vocabulary.txt";
 inline constexpr const char* kSentencePieceFile = "tokenizer.model";
+inline constexpr const char* kJsonFile = "tokenizer.json";
+
+// Writes the one file of a tokenizer that was made here, and removes those of
+// other kinds: a folder has one tokenizer.
+void save_only(const std::filesystem::path& folder, const char* file,
+               std::string_view bytes);
 
 using Save = std::function<void(const std::filesystem::path& folder)>;
 
@@ -25,6 +31,9 @@ struct SideFiles;  // side_files.h
 nlohmann::json parse_json(std::string_view text, const std::string& where);
 
 std::unique_ptr<Tokenizer> load_words(const std::filesystem::path& path);
+// Words between blanks, by their numbers in a list.
+std::unique_ptr<Tokenizer> make_list_tokenizer(std::vector<std::string> pieces,
+                                               const SpecialIds& special);
 std::unique_ptr<Tokenizer> parse_tokenizer_json(std::string_view text,
                                                 const std::string& where,
                                                 const SideFiles& side,

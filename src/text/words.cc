@@ -5,7 +5,6 @@
 #include <unordered_map>
 #include <utility>
 
-#include "io/atomic_file.h"
 #include "io/quote.h"
 #include "regard/core/error.h"
 #include "regard/text/lines.h"
@@ -36,7 +35,12 @@ class Words : public Tokenizer {
  public:
   // Tags follow the special pieces, so that the file tells them from words.
   Words(std::vector<std::string> pieces, std::size_t tags)
-      : pieces_(std::move(pieces)), controls_(special_pieces().size() + tags) {
+      : Words(std::move(pieces),
+              {.unknown = kUnknown, .begin = kBegin, .end = kEnd}) {
+    controls_ = special_pieces().size() + tags;
+  }
+  Words(std::vector<std::string> pieces, const SpecialIds& special)
+      : pieces_(std::move(pieces)), special_(special) {
     for (std::size_t i = 0; i < pieces_.size(); ++i) {
       ids_.emplace(pieces_[i], static_cast<std::int32_t>(i));
     }
@@ -46,9 +50,7 @@ class Words : public Tokenizer {
     return static_cast<std::int64_t>(pieces_.size());
   }
 
-  SpecialIds special() const override {
-    return {.unknown = kUnknown, .begin = kBegin, .end = kEnd};
-  }
+  SpecialIds special() const override { return special_; }
 
   Encoding encode(std::string_view line,
                   const EncodeOptions& options) const override {
@@ -66,7 +68,7 @@ class Words : public Tokenizer {
     require(options.max_length == 0 || options.max_length > around,
             "Tokenizer::encode", "max_length must leave room beside ", around,
             " special tokens; it is ", options.max_length);
-    if (options.add_special_tokens) add(kBegin, -1, {});
+    if (options.add_special_tokens) add(special_.begin, -1, {});
     std::int32_t word = 0;
     std::int64_t count = 0;
     for_each_word(line, [&](std::string_view text) {
@@ -76,11 +78,11 @@ class Words : public Tokenizer {
       const std::int32_t id = id_of(text);
       const std::int64_t begin = text.data() - line.data();
       // A word that looks like a tag is not one.
-      add(is_control(id) ? kUnknown : id, word,
+      add(is_control(id) ? special_.unknown : id, word,
           {begin, begin + std::ssize(text)});
       if (!goes_on(text)) ++word;
     });
-    if (options.add_special_tokens) add(kEnd, -1, {});
+    if (options.add_special_tokens) add(special_.end, -1, {});
     return encoding;
   }
 
@@ -90,7 +92,8 @@ class Words : public Tokenizer {
     bool joined = true;  // no blank before the next piece
     for (const std::int32_t id : ids) {
       std::string word = piece(id);
-      if (special == SpecialTokens::kSkip && id != kUnknown && is_control(id)) {
+      if (special == SpecialTokens::kSkip && id != special_.unknown &&
+          is_control(id)) {
         continue;
       }
       if (!joined) text += ' ';
@@ -109,18 +112,19 @@ class Words : public Tokenizer {
 
   std::int32_t id_of(std::string_view piece) const override {
     const auto found = ids_.find(std::string(piece));
-    return found == ids_.end() ? kUnknown : found->second;
+    return found == ids_.end() ? special_.unknown : found->second;
   }
 
   void save(const std::filesystem::path& folder) const override {
-    io::AtomicFile file(folder / kWordFile, "Tokenizer::save");
+    require(controls_ > 0, "Tokenizer::save",
+            "the pieces of another system's list cannot be written");
+    std::string bytes;
     for (std::size_t i = 0; i < pieces_.size(); ++i) {
-      file.write(pieces_[i]);
+      bytes += pieces_[i];
       // A second column marks what no text contains.
-      file.write(i < controls_ ? "\tcontrol\n" : "\n");
+      bytes += i < controls_ ? "\tcontrol\n" : "\n";
     }
-    file.commit();
-    std::filesystem::remove(folder / kSentencePieceFile);
+    save_only(folder, kWordFile, bytes);
   }
 
  private:
@@ -128,11 +132,13 @@ class Words : public Tokenizer {
     return word.size() > 2 && word.ends_with("@@");
   }
   bool is_control(std::int32_t id) const {
-    return static_cast<std::size_t>(id) < controls_;
+    return static_cast<std::size_t>(id) < controls_ || id == special_.unknown ||
+           id == special_.begin || id == special_.end;
   }
 
   std::vector<std::string> pieces_;
-  std::size_t controls_;
+  SpecialIds special_;
+  std::size_t controls_ = 0;  // the first ones that no text contains
   std::unordered_map<std::string, std::int32_t> ids_;
 };
 
@@ -162,6 +168,11 @@ std::unique_ptr<Tokenizer> make_word_tokenizer(
   std::sort(words.begin(), words.end());
   for (auto& [count, word] : words) pieces.push_back(std::move(word));
   return std::make_unique<Words>(std::move(pieces), options.tags.size());
+}
+
+std::unique_ptr<Tokenizer> make_list_tokenizer(std::vector<std::string> pieces,
+                                               const SpecialIds& special) {
+  return std::make_unique<Words>(std::move(pieces), special);
 }
 
 std::unique_ptr<Tokenizer> load_words(const std::filesystem::path& path) {

@@ -8,11 +8,10 @@
 
 #include "kernels/adam.h"
 #include "regard/core/error.h"
+#include "train/gradient_blocks.h"
 
 namespace regard::train {
 namespace {
-
-constexpr std::int64_t kBlock = 1 << 14;  // elements a task
 
 void check_same(const StateDict& wanted, const StateDict& given,
                 const char* what) {
@@ -39,8 +38,9 @@ struct Block {
 std::vector<Block> blocks_of(const StateDict& state) {
   std::vector<Block> blocks;
   for (const auto& [name, tensor] : state) {
-    for (std::int64_t at = 0; at < tensor.size(); at += kBlock) {
-      blocks.push_back({&tensor, at, std::min(kBlock, tensor.size() - at)});
+    for (std::int64_t at = 0; at < tensor.size(); at += kGradientBlock) {
+      blocks.push_back(
+          {&tensor, at, std::min(kGradientBlock, tensor.size() - at)});
     }
   }
   return blocks;
@@ -94,9 +94,9 @@ void Adam::step(const StateDict& gradients, StateDict& parameters,
     float* p = parameters.at(name).values<float>().data();
     float* m = first.values<float>().data();
     float* v = second_.at(name).values<float>().data();
-    for (std::int64_t at = 0; at < first.size(); at += kBlock) {
+    for (std::int64_t at = 0; at < first.size(); at += kGradientBlock) {
       parts.push_back({g + at, p + at, m + at, v + at,
-                       std::min(kBlock, first.size() - at)});
+                       std::min(kGradientBlock, first.size() - at)});
     }
   }
   parallel_for(step.threads, static_cast<std::int64_t>(parts.size()),
@@ -116,7 +116,8 @@ void Adam::restore(std::int64_t steps, StateDict first, StateDict second) {
   second_ = std::move(second);
 }
 
-double gradient_norm(const StateDict& gradients, Threads threads) {
+std::vector<double> squares_by_block(const StateDict& gradients,
+                                     Threads threads) {
   const std::vector<Block> blocks = blocks_of(gradients);
   std::vector<double> sums(blocks.size());
   parallel_for(
@@ -125,8 +126,12 @@ double gradient_norm(const StateDict& gradients, Threads threads) {
         sums[static_cast<std::size_t>(i)] = kernels::sum_of_squares(
             block.tensor->values<float>().data() + block.begin, block.count);
       });
+  return sums;
+}
+
+double gradient_norm(const StateDict& gradients, Threads threads) {
   double total = 0;
-  for (const double sum : sums) total += sum;
+  for (const double sum : squares_by_block(gradients, threads)) total += sum;
   return std::sqrt(total);
 }
 

@@ -110,21 +110,6 @@ StateDict extract(StateDict& all, const std::string& prefix) {
   return part;
 }
 
-// "; width was 128, now 256" for each that differs.
-std::string differences(const Settings& before, const Settings& now) {
-  std::string text;
-  Settings all = before;
-  all.insert(now.begin(), now.end());
-  for (const auto& [name, value] : all) {
-    const auto was = before.find(name), is = now.find(name);
-    const std::string old = was == before.end() ? "not set" : was->second;
-    const std::string current = is == now.end() ? "not set" : is->second;
-    if (old == current) continue;
-    text += "; " + name + " was " + old + ", now " + current;
-  }
-  return text;
-}
-
 fs::path milestone_path(const fs::path& folder, std::int64_t update) {
   // Digits enough that names sort as the updates do.
   std::string digits = std::to_string(update);
@@ -133,6 +118,22 @@ fs::path milestone_path(const fs::path& folder, std::int64_t update) {
 }
 
 }  // namespace
+
+std::string differences(const Settings& before, const Settings& now,
+                        const char* was, const char* is) {
+  std::string text;
+  Settings all = before;
+  all.insert(now.begin(), now.end());
+  for (const auto& [name, value] : all) {
+    const auto first = before.find(name), second = now.find(name);
+    const std::string old = first == before.end() ? "not set" : first->second;
+    const std::string current =
+        second == now.end() ? "not set" : second->second;
+    if (old == current) continue;
+    text += "; " + name + " " + was + " " + old + ", " + is + " " + current;
+  }
+  return text;
+}
 
 FolderLock::FolderLock(const fs::path& folder)
     : folder_(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {

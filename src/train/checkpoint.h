@@ -25,6 +25,10 @@ struct Position {
 // All that the weights depend on, by names in plain words.
 using Settings = std::map<std::string, std::string>;
 
+// "; width was 128, now 256" for each that differs, or other words for the two.
+std::string differences(const Settings& before, const Settings& now,
+                        const char* was = "was", const char* is = "now");
+
 // Keeps every other training out of a folder while it lives, also those of
 // other processes. Throws IoError where one is there already.
 class FolderLock {

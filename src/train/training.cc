@@ -1,20 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "regard/train/training.h"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <chrono>
 #include <cmath>
-#include <cstring>
 #include <limits>
 #include <optional>
 #include <vector>
 
 #include "regard/core/error.h"
 #include "regard/core/random.h"
+#include "regard/core/version.h"
 #include "regard/train/batches.h"
 #include "regard/train/log.h"
 #include "train/checkpoint.h"
+#include "train/sharded_adam.h"
 
 namespace regard::train {
 namespace fs = std::filesystem;
@@ -65,6 +67,8 @@ Settings settings_of(const TrainingOptions& o) {
   set("seed", o.seed);
   set("tokens of a batch", o.batch_tokens);
   set("batches of an update", o.accumulate);
+  // Before, batches were added onto each other: such a run cannot go on.
+  if (o.accumulate > 1) settings["sums of gradients"] = "batch by batch";
   set("beta1 of Adam", o.adam.beta1);
   set("beta2 of Adam", o.adam.beta2);
   set("epsilon of Adam", o.adam.epsilon);
@@ -99,8 +103,9 @@ class Run {
         options_(options),
         folder_(folder),
         observer_(observer),
+        ranks_(*options.ranks),
         settings_(settings_of(options)),
-        adam_(options.adam, task.parameters()) {}
+        adam_(options.adam, task.parameters(), ranks_) {}
 
   TrainingResult operator()(Start start) {
     prepare(start);
@@ -110,7 +115,7 @@ class Run {
         return finish(*ending);
       }
       update();
-      if (observer_.wants_to_stop()) {
+      if (any(observer_.wants_to_stop())) {
         save();
         return finish(Ending::kStopped);
       }
@@ -118,9 +123,67 @@ class Run {
   }
 
  private:
+  bool first() const { return ranks_.rank() == 0; }
+  bool any(bool mine) {
+    const std::vector<char> all =
+        dist::gather_values(ranks_, static_cast<char>(mine));
+    return std::find(all.begin(), all.end(), 1) != all.end();
+  }
+
   void prepare(Start start) {
     require(!task_.lengths().empty(), "train",
             "there must be at least one example");
+    check_agreement();
+    if (first()) open_folder(start);
+    if (dist::broadcast_value(ranks_, 0, has_checkpoint_)) {
+      adam_.restore([this](Adam& adam) {
+        position_ =
+            load_checkpoint(folder_, settings_, task_.parameters(), adam);
+      });
+      position_ = dist::broadcast_value(ranks_, 0, position_);
+    }
+    if (first()) clean_folder();
+    last_save_ = Clock::now();
+    load_epoch();
+  }
+
+  // All ranks must be at the same training: what one of them has differently,
+  // it tells.
+  void check_agreement() {
+    Settings mine = settings_;
+    mine["version"] = version();
+    mine["updates at most"] = std::to_string(options_.max_updates);
+    mine["epochs at most"] = std::to_string(options_.max_epochs);
+    mine["patience"] = std::to_string(options_.patience);
+    mine["examples"] = std::to_string(task_.lengths().size());
+    for (const auto& [name, tensor] : task_.parameters()) {
+      std::string shape;
+      for (const std::int64_t extent : tensor.shape()) {
+        shape += (shape.empty() ? "" : " x ") + std::to_string(extent);
+      }
+      mine["shape of " + name] = shape;
+    }
+    std::string text;
+    for (const auto& [name, value] : mine) {
+      text += name + '\0' + value + '\0';
+    }
+    text.resize(dist::broadcast_value(ranks_, 0, text.size()));
+    dist::broadcast(ranks_, 0, std::as_writable_bytes(std::span(text)));
+    if (first()) return;
+    Settings of_first;
+    for (std::size_t at = 0; at < text.size();) {
+      const std::string name = text.c_str() + at;
+      const std::string value = text.c_str() + at + name.size() + 1;
+      at += name.size() + value.size() + 2;
+      of_first[name] = value;
+    }
+    const std::string different = differences(of_first, mine, "is", "and here");
+    require(different.empty(), "train",
+            "all ranks must train the same; on rank 0",
+            different.substr(std::min<std::size_t>(1, different.size())));
+  }
+
+  void open_folder(Start start) {
     std::error_code error;
     fs::create_directories(folder_, error);
     if (error) {
@@ -128,14 +191,13 @@ class Run {
                      "': ", error.message());
     }
     lock_.emplace(folder_);
-    const bool has_checkpoint = fs::exists(checkpoint_path(folder_));
-    require(start == Start::kResume || !has_checkpoint, "train", "'",
+    has_checkpoint_ = fs::exists(checkpoint_path(folder_));
+    require(start == Start::kResume || !has_checkpoint_, "train", "'",
             folder_.string(),
             "' holds a training already; resume it, or choose another folder");
-    if (has_checkpoint) {
-      position_ =
-          load_checkpoint(folder_, settings_, task_.parameters(), adam_);
-    }
+  }
+
+  void clean_folder() {
     remove_unfinished_files(folder_);
     // A crash may have left some that belong to updates after the checkpoint.
     for (const std::int64_t update : list_milestones(folder_)) {
@@ -143,8 +205,6 @@ class Run {
     }
     remove_old_milestones();
     log_.emplace(folder_ / "log.jsonl", position_.update);
-    last_save_ = Clock::now();
-    load_epoch();
   }
 
   void load_epoch() {
@@ -170,23 +230,25 @@ class Run {
   void update() {
     const Clock::time_point begin = Clock::now();
     ++position_.update;
-    for (auto& [name, gradient] : gradients_) {
-      std::memset(gradient.bytes(), 0, gradient.byte_count());
-    }
+    const std::int64_t sent = ranks_.bytes_sent();
+    const double waited = ranks_.seconds_waited();
     nn::LossSum sum;
     UpdateReport report;
     report.update = position_.update;
     report.epoch = position_.epoch + 1;
     const auto count = static_cast<std::int64_t>(batches_.size());
-    for (std::int64_t part = 0;
-         part < options_.accumulate && position_.batch < count; ++part) {
-      sum += task_.loss_and_gradients(
-          batches_[static_cast<std::size_t>(position_.batch++)],
-          seed_of_batch(options_.seed, position_.update, part), gradients_);
+    const std::int64_t parts =
+        std::min(options_.accumulate, count - position_.batch);
+    // A batch for each rank at a time.
+    for (std::int64_t part = 0; part < parts; part += ranks_.size()) {
+      sum += add_batches(part, parts);
     }
+    position_.batch += parts;
     learn(sum, report);
     report.seconds = seconds_since(begin);
-    log_->write(report);
+    report.seconds_waited = ranks_.seconds_waited() - waited;
+    report.bytes_sent = ranks_.bytes_sent() - sent;
+    if (first()) log_->write(report);
     observer_.on_update(report);
     const bool epoch_ends = position_.batch == count;
     if (epoch_ends) {
@@ -199,9 +261,29 @@ class Run {
                                : position_.update % options_.milestone == 0;
     if (milestone || limit()) {
       reach_milestone(report.epoch);
-    } else if (seconds_since(last_save_) >= options_.checkpoint_seconds) {
+    } else if (dist::broadcast_value(
+                   ranks_, 0,
+                   seconds_since(last_save_) >= options_.checkpoint_seconds)) {
       save();
     }
+  }
+
+  // The batches [part, part + ranks) of an update, as far as there are any.
+  nn::LossSum add_batches(std::int64_t part, std::int64_t parts) {
+    const auto batches =
+        static_cast<int>(std::min<std::int64_t>(ranks_.size(), parts - part));
+    nn::LossSum own;
+    if (ranks_.rank() < batches) {
+      const std::int64_t mine = part + ranks_.rank();
+      own = task_.loss_and_gradients(
+          batches_[static_cast<std::size_t>(position_.batch + mine)],
+          seed_of_batch(options_.seed, position_.update, mine),
+          adam_.batch_gradients());
+    }
+    adam_.add(batches, options_.threads);
+    nn::LossSum sum;
+    for (const nn::LossSum& one : dist::gather_values(ranks_, own)) sum += one;
+    return sum;
   }
 
   // Gradients of sums become those of the mean over all tokens of the update.
@@ -213,7 +295,7 @@ class Run {
     report.loss = sum.loss / tokens;
     report.likelihood = sum.likelihood / tokens;
     report.rate = options_.schedule.rate(position_.update);
-    report.gradient_norm = gradient_norm(gradients_, options_.threads) / tokens;
+    report.gradient_norm = adam_.gradient_norm(options_.threads) / tokens;
     require(std::isfinite(report.loss) && std::isfinite(report.gradient_norm),
             "train", "the loss and its gradient must be finite; update ",
             report.update, " has a loss of ", report.loss, ", a norm of ",
@@ -224,14 +306,14 @@ class Run {
     if (options_.clip > 0 && report.gradient_norm > options_.clip) {
       scale *= options_.clip / report.gradient_norm;
     }
-    adam_.step(gradients_, task_.parameters(),
-               {.rate = report.rate,
+    adam_.step({.rate = report.rate,
                 .gradient_scale = scale,
                 .threads = options_.threads});
   }
 
   void reach_milestone(std::int64_t epoch) {
-    const nn::LossSum sum = task_.validate();
+    const nn::LossSum sum = dist::broadcast_value(
+        ranks_, 0, first() ? task_.validate() : nn::LossSum{});
     MilestoneReport report;
     report.update = position_.update;
     report.epoch = epoch;
@@ -245,12 +327,14 @@ class Run {
     } else if (sum.tokens > 0) {
       ++position_.worse;
     }
-    if (options_.average > 1) {
-      save_milestone(folder_, position_.update, task_.parameters());
+    if (first()) {
+      if (options_.average > 1) {
+        save_milestone(folder_, position_.update, task_.parameters());
+      }
+      log_->write(report);
     }
-    log_->write(report);
     save();
-    remove_old_milestones();
+    if (first()) remove_old_milestones();
     observer_.on_milestone(report);
   }
 
@@ -265,7 +349,9 @@ class Run {
   }
 
   void save() {
-    save_checkpoint(folder_, position_, task_.parameters(), adam_, settings_);
+    adam_.with_whole([this](const Adam& adam) {
+      save_checkpoint(folder_, position_, task_.parameters(), adam, settings_);
+    });
     last_save_ = Clock::now();
   }
 
@@ -273,12 +359,20 @@ class Run {
     TrainingResult result;
     result.ending = ending;
     result.updates = position_.update;
-    const std::vector<std::int64_t> milestones = list_milestones(folder_);
-    if (options_.average > 1 && !milestones.empty()) {
-      result.averaged = static_cast<std::int64_t>(milestones.size());
+    std::vector<std::int64_t> milestones;
+    if (first() && options_.average > 1) milestones = list_milestones(folder_);
+    const std::int64_t averaged =
+        dist::broadcast_value(ranks_, 0, std::ssize(milestones));
+    if (first() && averaged > 0) {
       result.weights = average_milestones(folder_, milestones);
     } else {
       result.weights = task_.parameters();
+    }
+    if (averaged > 0) {
+      result.averaged = averaged;
+      for (auto& [name, tensor] : result.weights) {
+        dist::broadcast(ranks_, 0, {tensor.bytes(), tensor.byte_count()});
+      }
     }
     return result;
   }
@@ -288,10 +382,11 @@ class Run {
   fs::path folder_;
   std::optional<FolderLock> lock_;
   Observer& observer_;
+  dist::Communicator& ranks_;
   Settings settings_;
-  Adam adam_;
+  ShardedAdam adam_;
+  bool has_checkpoint_ = false;  // rank 0 knows
   Position position_;
-  StateDict gradients_;
   std::vector<std::vector<std::int64_t>> batches_;  // of this epoch
   std::optional<Log> log_;
   Clock::time_point last_save_;

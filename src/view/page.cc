@@ -87,9 +87,8 @@ std::vector<Choice> choose(const Trace& trace, const ExportOptions& options) {
   return result;
 }
 
-void check_size(const Trace& trace, const std::vector<Choice>& choices,
-                std::size_t most) {
-  std::size_t bytes = viewer_page().size();
+std::size_t size_of(const Trace& trace, const std::vector<Choice>& choices) {
+  std::size_t bytes = 0;
   for (std::size_t s = 0; s < choices.size(); ++s) {
     const Section& section = trace.sections()[s];
     const auto block = static_cast<std::size_t>(section.rows()) *
@@ -104,6 +103,10 @@ void check_size(const Trace& trace, const std::vector<Choice>& choices,
         choices[s].blocks(section) * coded(block) +
         choices[s].heads.size() * choices[s].layers.size() * coded(vectors);
   }
+  return bytes;
+}
+
+void check_size(std::size_t bytes, std::size_t most) {
   constexpr std::size_t kMegabyte = 1000000;
   require(bytes <= most, kWhere, "the page must have at most ",
           most / kMegabyte, " MB; it would have ", bytes / kMegabyte,
@@ -111,9 +114,9 @@ void check_size(const Trace& trace, const std::vector<Choice>& choices,
           "(--layers 0-3) or heads 0 and 5 (--heads 0,5)");
 }
 
-std::string blocks_of(const Section& section, std::size_t number,
-                      const Choice& choice) {
-  const std::string id = "regard-block-" + std::to_string(number) + "-";
+std::string blocks_of(const Section& section, const std::string& prefix,
+                      std::size_t number, const Choice& choice) {
+  const std::string id = prefix + "block-" + std::to_string(number) + "-";
   std::string text;
   for (const std::int64_t layer : choice.layers) {
     for (const std::int64_t head : choice.heads) {
@@ -122,14 +125,25 @@ std::string blocks_of(const Section& section, std::size_t number,
       text += element("text/plain", id + place,
                       base64(little_endian(section.codes(layer, head))));
       if (!section.has_vectors()) continue;
-      text += element("text/plain",
-                      "regard-vectors-" + std::to_string(number) + "-" + place,
-                      base64(little_endian(section.vectors(layer, head))));
+      text +=
+          element("text/plain",
+                  prefix + "vectors-" + std::to_string(number) + "-" + place,
+                  base64(little_endian(section.vectors(layer, head))));
     }
   }
   if (section.has_rollout()) {
     text += element("text/plain", id + "rollout",
                     base64(little_endian(section.rollout())));
+  }
+  return text;
+}
+
+std::string elements_of(const Trace& trace, const std::string& prefix,
+                        const std::vector<Choice>& choices) {
+  std::string text = element("application/json", prefix + "trace",
+                             inside_script(header_json(trace, "")));
+  for (std::size_t s = 0; s < choices.size(); ++s) {
+    text += blocks_of(trace.sections()[s], prefix, s, choices[s]);
   }
   return text;
 }
@@ -154,12 +168,17 @@ std::string exported_page(const Trace& trace, const ExportOptions& options) {
   require(place != std::string_view::npos, kWhere, "the page must have a ",
           kPlace, "; it has none");
   const std::vector<Choice> choices = choose(trace, options);
-  check_size(trace, choices, options.most_bytes);
+  std::vector<Choice> beside;
+  std::size_t bytes = page.size() + size_of(trace, choices);
+  if (options.beside != nullptr) {
+    beside = choose(*options.beside, options);
+    bytes += size_of(*options.beside, beside);
+  }
+  check_size(bytes, options.most_bytes);
   std::string result(page.substr(0, place));
-  result += element("application/json", "regard-trace",
-                    inside_script(header_json(trace, "")));
-  for (std::size_t s = 0; s < choices.size(); ++s) {
-    result += blocks_of(trace.sections()[s], s, choices[s]);
+  result += elements_of(trace, "regard-", choices);
+  if (options.beside != nullptr) {
+    result += elements_of(*options.beside, "regard-beside-", beside);
   }
   result += page.substr(place + kPlace.size());
   return result;

@@ -11,6 +11,8 @@
 #include "core/plain_message.h"
 #include "regard/core/error.h"
 #include "regard/core/version.h"
+#include "regard/view/continuation.h"
+#include "regard/view/encoding.h"
 #include "regard/view/page.h"
 #include "regard/view/translation.h"
 #include "view/connection.h"
@@ -132,6 +134,11 @@ struct Server::Parts {
       start = std::make_shared<StoredTrace>(*std::move(trace), "start");
       start_header = header_json(start->trace(), start->id());
     }
+    if (options.beside) {
+      beside =
+          std::make_shared<StoredTrace>(*std::move(options.beside), "beside");
+      beside_header = header_json(beside->trace(), beside->id());
+    }
     set_routes();
   }
 
@@ -143,9 +150,17 @@ struct Server::Parts {
   std::string info() const;
   std::string trace(const Request& request,
                     const httplib::ContentReader& reader);
+  void check_tokens(std::int64_t tokens, std::int64_t most) const;
+  Trace translated(const TraceRequest& asked);
+  Trace encoded(const TraceRequest& asked);
+  Trace decoded(const TraceRequest& asked);
+  bool can_read() const {
+    return translator != nullptr || options.encoder != nullptr ||
+           options.language_model != nullptr;
+  }
   std::shared_ptr<StoredTrace> stored(const Request& request);
   std::string weights(const Request& request);
-  std::string link(const Request& request);
+  std::string rows(const Request& request);
   std::string vectors(const Request& request);
 
   // Runs what answers; a refusal becomes JSON with its status.
@@ -167,6 +182,8 @@ struct Server::Parts {
   TraceStore traces;
   std::shared_ptr<StoredTrace> start;
   std::string start_header = "null";
+  std::shared_ptr<StoredTrace> beside;
+  std::string beside_header = "null";
   Turns turns;
   BoundedServer http;
   int port = 0;
@@ -187,7 +204,7 @@ void Server::Parts::check_route(const Request& request) const {
   const std::string& path = request.path;
   const bool post = path == "/api/trace";
   const bool get = path == "/" || path == "/api/info" ||
-                   path == "/api/weights" || path == "/api/link" ||
+                   path == "/api/weights" || path == "/api/rows" ||
                    path == "/api/vectors";
   if (!post && !get) {
     refuse(404, "not_found", "there is nothing at this address");
@@ -235,12 +252,61 @@ std::string Server::Parts::info() const {
                        {"tokens", options.limits.tokens}};
   Json all = {{"model", model_json(options.model, options.note)},
               {"directions", directions()},
-              {"can_translate", translator != nullptr},
+              {"can_read", can_read()},
               {"limits", limits},
               {"version", version()}};
   std::string text = all.dump(-1, ' ', false, Json::error_handler_t::replace);
   text.pop_back();
-  return text + ",\"trace\":" + start_header + "}";
+  return text + ",\"trace\":" + start_header + ",\"beside\":" + beside_header +
+         "}";
+}
+
+void Server::Parts::check_tokens(std::int64_t tokens, std::int64_t most) const {
+  const std::int64_t limit = std::min(options.limits.tokens, most);
+  if (tokens > limit) {
+    refuse(422, "too_long",
+           "a text may have at most " + std::to_string(limit) +
+               " tokens; it has " + std::to_string(tokens),
+           limit, tokens);
+  }
+}
+
+Trace Server::Parts::translated(const TraceRequest& asked) {
+  tasks::TranslateOptions translate = options.translate;
+  translate.to = language_of(asked);
+  // The tag of a language and the end are tokens, too.
+  check_tokens(static_cast<std::int64_t>(
+                   translator->tokenizer().encode(asked.text).size() +
+                   (translator->config().languages.both_directions ? 2 : 1)),
+               translator->config().model.max_length);
+  const Turns::Turn turn(turns);
+  return trace_translation(*translator, asked.text, translate);
+}
+
+Trace Server::Parts::encoded(const TraceRequest& asked) {
+  if (!asked.direction.empty()) {
+    refuse(400, "direction", "an encoder has no direction");
+  }
+  const auto pieces = options.encoder->tokenizer().encode(asked.text, {});
+  check_tokens(static_cast<std::int64_t>(pieces.ids.size()),
+               options.encoder->config().max_length);
+  const Turns::Turn turn(turns);
+  return trace_encoding(*options.encoder, asked.text,
+                        {.threads = options.translate.threads});
+}
+
+Trace Server::Parts::decoded(const TraceRequest& asked) {
+  if (!asked.direction.empty()) {
+    refuse(400, "direction", "a language model has no direction");
+  }
+  const tasks::LoadedModel& loaded = *options.language_model;
+  const auto pieces = loaded.tokenizer->encode(asked.text, {});
+  check_tokens(static_cast<std::int64_t>(pieces.ids.size()),
+               loaded.model.config().context - options.max_tokens);
+  const Turns::Turn turn(turns);
+  return trace_continuation(
+      loaded, asked.text,
+      {.max_tokens = options.max_tokens, .threads = options.translate.threads});
 }
 
 std::string Server::Parts::trace(const Request& request,
@@ -268,29 +334,16 @@ std::string Server::Parts::trace(const Request& request,
            options.limits.body_bytes);
   }
   if (!whole) refuse(400, "bad_request", "the body did not come whole");
-  if (translator == nullptr) {
+  if (!can_read()) {
     refuse(404, "no_model",
-           "there is no model to translate with: start regard view --model");
+           "there is no model to read a text: start regard view --model");
   }
   const auto parsed = parse_trace_request(body, options.limits.characters);
   if (const Refusal* why = std::get_if<Refusal>(&parsed)) throw Refused{*why};
   const auto& asked = std::get<TraceRequest>(parsed);
-  tasks::TranslateOptions translate = options.translate;
-  translate.to = language_of(asked);
-  // The tag of a language and the end are tokens, too.
-  const auto tokens = static_cast<std::int64_t>(
-      translator->tokenizer().encode(asked.text).size() +
-      (translator->config().languages.both_directions ? 2 : 1));
-  const std::int64_t limit =
-      std::min(options.limits.tokens, translator->config().model.max_length);
-  if (tokens > limit) {
-    refuse(422, "too_long",
-           "a text may have at most " + std::to_string(limit) +
-               " tokens; it has " + std::to_string(tokens),
-           limit, tokens);
-  }
-  const Turns::Turn turn(turns);
-  Trace trace = trace_translation(*translator, asked.text, translate);
+  Trace trace = translator != nullptr        ? translated(asked)
+                : options.encoder != nullptr ? encoded(asked)
+                                             : decoded(asked);
   trace.model = options.model;
   trace.note = options.note;
   trace.set_start(options.start);
@@ -300,25 +353,25 @@ std::string Server::Parts::trace(const Request& request,
 
 std::shared_ptr<StoredTrace> Server::Parts::stored(const Request& request) {
   const std::string id = request.get_param_value("trace");
-  auto found = start && id == start->id() ? start : traces.find(id);
+  std::shared_ptr<StoredTrace> found;
+  for (const auto& given : {start, beside}) {
+    if (given && id == given->id()) found = given;
+  }
+  if (!found) found = traces.find(id);
   if (!found) {
     refuse(404, "gone", "there is no such trace, or it had to make room");
   }
   return found;
 }
 
-std::string Server::Parts::link(const Request& request) {
-  const auto range = [&request](const char* name) {
-    const auto value = small_range(request.get_param_value(name));
-    if (!value) {
-      refuse(400, "bad_request",
-             std::string(name) + " must be two numbers, such as 3-4");
-    }
-    return *value;
-  };
+std::string Server::Parts::rows(const Request& request) {
+  const auto queries = small_range(request.get_param_value("queries"));
+  if (!queries) {
+    refuse(400, "bad_request", "queries must be two numbers, such as 3-4");
+  }
   const auto held = stored(request);
   const Section& section = held->trace().section(number(request, "section"));
-  return little_endian(section.link(range("queries"), range("keys")));
+  return little_endian(section.rows_of(*queries));
 }
 
 std::string Server::Parts::vectors(const Request& request) {
@@ -396,7 +449,7 @@ void Server::Parts::set_routes() {
     });
   };
   get_bytes("/api/weights", &Parts::weights);
-  get_bytes("/api/link", &Parts::link);
+  get_bytes("/api/rows", &Parts::rows);
   get_bytes("/api/vectors", &Parts::vectors);
   http.Post("/api/trace", [this](const Request& request, Response& response,
                                  const httplib::ContentReader& reader) {

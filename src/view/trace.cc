@@ -273,28 +273,24 @@ std::span<const std::uint16_t> Section::vectors(std::int64_t layer,
   return std::span(vectors_).subspan(place(layer, head) * size, size);
 }
 
-std::vector<std::uint16_t> Section::link(Range queries, Range keys) const {
-  const auto check = [this](Range range, std::int64_t count, const char* what) {
-    require(range.first >= 0 && range.first <= range.last && range.last < count,
-            "view::Section", "'", config_.name, "' has ", what, " 0 .. ",
-            count - 1, "; got ", range.first, " to ", range.last);
-  };
-  check(queries, rows_, "queries");
-  check(keys, columns_, "keys");
+std::vector<std::uint16_t> Section::rows_of(Range queries) const {
+  require(queries.first >= 0 && queries.first <= queries.last &&
+              queries.last < rows_,
+          "view::Section", "'", config_.name, "' has queries 0 .. ", rows_ - 1,
+          "; got ", queries.first, " to ", queries.last);
   const auto count =
       static_cast<std::uint64_t>(queries.last - queries.first) + 1;
   std::vector<std::uint16_t> result;
+  result.reserve(area(layers_ * config_.heads, columns_));
   for (std::int64_t i = 0; i < layers_ * config_.heads; ++i) {
     const auto all = codes(i / config_.heads, i % config_.heads);
-    std::uint64_t sum = 0;
-    for (std::int64_t q = queries.first; q <= queries.last; ++q) {
-      const auto row = all.subspan(area(q, columns_));
-      for (std::int64_t k = keys.first; k <= keys.last; ++k) {
-        sum += row[static_cast<std::size_t>(k)];
+    for (std::int64_t k = 0; k < columns_; ++k) {
+      std::uint64_t sum = count / 2;
+      for (std::int64_t q = queries.first; q <= queries.last; ++q) {
+        sum += all[area(q, columns_) + static_cast<std::size_t>(k)];
       }
+      result.push_back(static_cast<std::uint16_t>(sum / count));
     }
-    result.push_back(static_cast<std::uint16_t>(
-        std::min<std::uint64_t>((sum + count / 2) / count, 65535)));
   }
   return result;
 }

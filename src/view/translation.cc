@@ -7,26 +7,21 @@
 
 #include "io/read_file.h"
 #include "regard/core/error.h"
+#include "view/layer_part.h"
 
 namespace regard::view {
 namespace {
-
-TensorView<const float, 3> part(TensorView<const float, 4> all,
-                                std::int64_t layer) {
-  return {all.at(layer), {all.extent(1), all.extent(2), all.extent(3)}};
-}
 
 void add(Trace& trace, SectionConfig config, const Tensor& weights,
          const nn::HeadVectors& vectors) {
   if (weights.shape()[0] == 0) return;  // an encoder without layers
   config.heads = weights.shape()[1];
   Section& section = trace.add_section(std::move(config));
-  const auto all = weights.view<float, 4>();
-  for (std::int64_t layer = 0; layer < all.extent(0); ++layer) {
-    section.add_layer(part(all, layer));
-    const auto q = vectors.q.view<float, 4>();
-    section.add_vectors(part(q, layer), part(vectors.k.view<float, 4>(), layer),
-                        1 / std::sqrt(static_cast<double>(q.extent(3))));
+  const auto head_dim = static_cast<double>(vectors.q.shape()[3]);
+  for (std::int64_t layer = 0; layer < weights.shape()[0]; ++layer) {
+    section.add_layer(layer_part(weights, layer));
+    section.add_vectors(layer_part(vectors.q, layer),
+                        layer_part(vectors.k, layer), 1 / std::sqrt(head_dim));
   }
 }
 

@@ -12,7 +12,7 @@
 #include "regard/core/float16.h"
 #include "regard/io/safetensors.h"
 #include "regard/tensor/tensor.h"
-#include "regard/view/given.h"
+#include "regard/view/imported_weights.h"
 
 namespace regard::view {
 namespace {
@@ -138,11 +138,11 @@ void add_tensor(const SafetensorsFile& file, const std::string& name,
   }
 }
 
-GivenSection given(const std::string& name, Found found,
-                   std::shared_ptr<const SafetensorsFile> file) {
+ImportedSection imported(const std::string& name, Found found,
+                         std::shared_ptr<const SafetensorsFile> file) {
   const auto memory =
       std::make_shared<Tensor>(Shape{found.heads, found.rows, found.columns});
-  GivenSection section;
+  ImportedSection section;
   section.name = name;
   section.layers = static_cast<std::int64_t>(found.layers.size());
   section.heads = found.heads;
@@ -174,7 +174,7 @@ std::vector<std::string> token_list(const nlohmann::json& list,
 
 }  // namespace
 
-std::vector<GivenSection> open_weights(const std::filesystem::path& path) {
+std::vector<ImportedSection> open_weights(const std::filesystem::path& path) {
   const auto file =
       std::make_shared<const SafetensorsFile>(SafetensorsFile::open(path));
   std::map<std::string, Found> found;
@@ -185,7 +185,7 @@ std::vector<GivenSection> open_weights(const std::filesystem::path& path) {
     throw_parse_error(kWhere, "there must be weights; '", path.string(),
                       "' has no tensor");
   }
-  std::vector<GivenSection> sections;
+  std::vector<ImportedSection> sections;
   for (auto& [name, section] : found) {
     const std::int64_t last = section.layers.rbegin()->first;
     if (last >= static_cast<std::int64_t>(section.layers.size())) {
@@ -193,7 +193,7 @@ std::vector<GivenSection> open_weights(const std::filesystem::path& path) {
                         path.string(), "' has ", section.layers.size(), " of '",
                         name, "' up to ", last);
     }
-    sections.push_back(given(name, std::move(section), file));
+    sections.push_back(imported(name, std::move(section), file));
   }
   return sections;
 }

@@ -269,15 +269,15 @@ TEST_F(DecodeRefusals, NameTheOption) {
             where + "scale must be finite; it is inf");
   EXPECT_EQ(decode({.head_scales = three}),
             where +
-                "head_scales must hold one value a head; heads is 4, "
+                "head_scales must hold one value per head; heads is 4, "
                 "values are 3");
   EXPECT_EQ(decode({.alibi_slopes = three}),
             where +
-                "alibi_slopes must hold one value a head; heads is 4, "
+                "alibi_slopes must hold one value per head; heads is 4, "
                 "values are 3");
   EXPECT_EQ(decode({.sinks = three}),
             where +
-                "sinks must hold one value a head; heads is 4, values are "
+                "sinks must hold one value per head; heads is 4, values are "
                 "3");
   EXPECT_EQ(decode({.softcap = -1}),
             where + "softcap must be finite and not negative; it is -1");

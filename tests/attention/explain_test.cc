@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "kernels/attention_forward.h"
+#include "mask/bound_mask.h"
 #include "support/every_path.h"
 #include "support/refusal.h"
 #include "support/run_attention.h"

@@ -136,7 +136,7 @@ TYPED_TEST(Refusals, ValuesThatAreNotOneAHead) {
     if (name == std::string("alibi_slopes")) call.options.alibi_slopes = three;
     if (name == std::string("sinks")) call.options.sinks = three;
     EXPECT_EQ(forward(call), "attention_forward: " + std::string(name) +
-                                 " must hold one value a head; heads is 4, "
+                                 " must hold one value per head; heads is 4, "
                                  "values are 3");
   }
 }
@@ -295,9 +295,13 @@ std::string weights(Shape4 q, Shape4 k, Shape4 w,
 TEST(WeightsRefusals, WeightsOfAnotherShape) {
   EXPECT_EQ(weights({1, 2, 3, 4}, {1, 2, 5, 4}, {1, 2, 3, 5}), "accepted");
   EXPECT_EQ(weights({1, 2, 3, 4}, {1, 2, 5, 4}, {1, 2, 5, 3}),
-            "attention_weights: weights must be [batch, heads, q_len, "
-            "kv_len]; weights is [1, 2, 5, 3], q is [1, 2, 3, 4], k is "
-            "[1, 2, 5, 4]");
+            "attention_weights: weights must be [1, 2, 3, 5]; it is "
+            "[1, 2, 5, 3]");
+  const std::vector<float> in(kRoom, 1.0f);
+  const TensorView<const float, 4> q(in.data(), {1, 2, 3, 4});
+  EXPECT_EQ(
+      test::refusal([&] { attention_weights(q, q, TensorView<float, 4>{}); }),
+      "attention_weights: weights must not be null");
 }
 
 TEST(WeightsRefusals, PackedSequencesAndMasksThatDoNotFit) {

@@ -84,10 +84,9 @@ TEST(BundledTranslator, IsMissedByAProgramThatWasMovedWithoutIt) {
   EXPECT_THAT(read_text(folder / "out"), IsEmpty());
   EXPECT_THAT(
       read_text(folder / "err"),
-      AllOf(
-          HasSubstr("the one that comes with the program is not in '"),
-          HasSubstr(
-              "share/regard/models/en-zh'; translate and view take --model")));
+      AllOf(HasSubstr("the one that comes with the program is not in '"),
+            HasSubstr(
+                "share/regard/models/en-zh'; --model FOLDER names another")));
 }
 
 TEST(BundledTranslator, TellsAPersonThatItWaitsForSentences) {

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -117,10 +118,11 @@ TEST_F(Generate, NamesTheInputThatIsAtFault) {
               "regard: '" + path.string() + none);
   }
   EXPECT_THAT(refused({"generate", "--model", temporary.path()}),
-              HasSubstr("it is a folder"));
+              HasSubstr("cannot read '" +
+                        (temporary.path() / "config.json").string() + "'"));
   EXPECT_THAT(refused({"generate", "--model", folder() / "stories260K.bin",
-                       "--tokenizer", temporary / "a.txt"}),
-              HasSubstr("a.txt' is no tokenizer of llama2.c: "));
+                       "--tokenizer", temporary / "a.png"}),
+              HasSubstr("a.png' is none of the files that hold a tokenizer"));
   EXPECT_THAT(refused({"generate", "--model", folder() / "stories260K.bin",
                        "--tokenizer", "/no/such/file"}),
               HasSubstr("cannot read '/no/such/file'"));
@@ -131,10 +133,10 @@ TEST_F(Generate, NamesTheInputThatIsAtFault) {
               HasSubstr("the file may have been cut off"));
   testing::write_text(
       temporary / "quantized.gguf",
-      GgufWriter().description("blk.0.attn_q.weight", {64, 64}, 8, 0).bytes());
+      GgufWriter().description("blk.0.attn_q.weight", {256}, 10, 0).bytes());
   EXPECT_THAT(refused({"generate", "--model", temporary / "quantized.gguf"}),
-              HasSubstr("only F32 tensors are read; 'blk.0.attn_q.weight' is "
-                        "Q8_0"));
+              HasSubstr("Q5_K and Q6_K are read; 'blk.0.attn_q.weight' is "
+                        "Q2_K"));
   EXPECT_THAT(refused(with({"--prompt", std::string(5000, 'x')})),
               HasSubstr("the model reads at most 512 tokens; prompt 0 has "));
 }
@@ -183,6 +185,55 @@ TEST(GenerateUsage, HelpTeachesByExample) {
         "--cache", "--threads", "Examples:", "stories260K.bin"}) {
     EXPECT_THAT(ended.out, HasSubstr(part));
   }
+}
+
+class QuantizeCommand : public Generate {};
+
+TEST_F(QuantizeCommand, MakesAFileThatTellsTheSameStory) {
+  const testing::TemporaryFolder made;
+  const std::string model = folder() / "stories260K.f32.gguf";
+  const std::string out = made.path() / "small.gguf";
+  const std::string text = made.path() / "text.txt";
+  testing::write_text(
+      text, testing::read_text(folder() / "expected_greedy_n200.txt"));
+  const Ended ended = run_regard(
+      {"quantize", model, "--out", out, "--measure", text, "--part", "64"});
+  EXPECT_EQ(ended.code, 0) << ended.err;
+  EXPECT_THAT(ended.out, AllOf(HasSubstr("\nblk.4 "), HasSubstr("\nall "),
+                               HasSubstr("perplexity of ")));
+  const auto json = nlohmann::json::parse(
+      run_regard({"quantize", model, "--to", "int8", "--out", out, "--measure",
+                  text, "--part", "64", "--json"})
+          .out);
+  EXPECT_GT(json.at("error").get<double>(), 0);
+  EXPECT_LT(json.at("error").get<double>(), 0.01);
+  EXPECT_LT(json.at("bytes_after"), json.at("bytes_before"));
+  EXPECT_NEAR(json.at("perplexity_after").get<double>() /
+                  json.at("perplexity_before").get<double>(),
+              1, 0.02);
+  const Ended story =
+      run_regard({"generate", "--model", out, "--weights", "as-stored",
+                  "--max-tokens", "20", "--temperature", "0"});
+  EXPECT_THAT(testing::read_text(folder() / "expected_greedy_n200.txt"),
+              ::testing::StartsWith(story.out.substr(0, 30)));
+}
+
+TEST_F(QuantizeCommand, SaysWhatItRefuses) {
+  const testing::TemporaryFolder made;
+  const std::string out = made.path() / "x.gguf";
+  const std::string model = folder() / "stories260K.f32.gguf";
+  EXPECT_EQ(run_regard({"quantize", model}).code, 2);
+  EXPECT_EQ(run_regard({"quantize", model, "--to", "int3", "--out", out}).code,
+            2);
+  const Ended other =
+      run_regard({"quantize", folder() / "stories260K.bin", "--out", out});
+  EXPECT_EQ(other.code, 1);
+  EXPECT_THAT(other.err, HasSubstr("a GGUF file begins with the letters GGUF"));
+  const Ended no_text = run_regard(
+      {"quantize", model, "--out", out, "--measure", made.path() / "none"});
+  EXPECT_EQ(no_text.code, 1);
+  EXPECT_THAT(no_text.err, HasSubstr("none"));
+  EXPECT_FALSE(std::filesystem::exists(out));
 }
 
 }  // namespace

@@ -150,7 +150,7 @@ TEST(Info, TellsTheTargetAndTheThreads) {
   const Ended ended = run_regard({"info"});
   EXPECT_EQ(ended.code, 0);
   for (const char* part :
-       {"version ", "cpu ", "features ", "SIMD target ", "threads "}) {
+       {"version ", "cpu ", "features ", "SIMD target ", "threads ", "MPI "}) {
     EXPECT_THAT(ended.out, HasSubstr(part));
   }
   const auto info = nlohmann::json::parse(run_regard({"info", "--json"}).out);

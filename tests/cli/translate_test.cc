@@ -206,6 +206,79 @@ TEST_F(TranslateCommand, ATrainingThatWasStoppedEarlySaysHowToGoOn) {
                 "that began it goes on with --resume"));
 }
 
+// A rate that changes no weight leaves the model as it was, whatever the pairs:
+// so it began with these weights and these pieces.
+TEST_F(TranslateCommand, TrainsAModelFurtherOnOtherPairs) {
+  ASSERT_EQ(run_regard(training("40", {"--average", "1"})).code, 0);
+  write_text(folder_ / "c", "sun fish\nmoon star\n");
+  write_text(folder_ / "d", "fish sun\nstar moon\n");
+  const fs::path model = folder_ / "model";
+  const auto further = [&](const Arguments& more) {
+    Arguments all = {"train",         "translate",
+                     "--src",         folder_ / "c",
+                     "--tgt",         folder_ / "d",
+                     "--valid-share", "0",
+                     "--out",         folder_ / "on",
+                     "--updates",     "3",
+                     "--lr",          "1e-30",
+                     "--warmup",      "0",
+                     "--average",     "1",
+                     "--threads",     "1"};
+    all.insert(all.end(), more.begin(), more.end());
+    return run_regard(all);
+  };
+  const Ended ended = further({"--begin-with", model, "--dropout", "0.5"});
+  ASSERT_EQ(ended.code, 0) << ended.err;
+  for (const char* name : {"model.safetensors", "vocabulary.txt"}) {
+    EXPECT_TRUE(read_text(folder_ / "on" / name) == read_text(model / name))
+        << name;
+  }
+  EXPECT_THAT(
+      read_text(folder_ / "on/config.json"),
+      AllOf(HasSubstr("\"model_dim\": 16"), HasSubstr("\"dropout\": 0.5")));
+  EXPECT_THAT(read_text(folder_ / "on/README.md"),
+              AllOf(HasSubstr("- Begun with: the model 'model'"),
+                    HasSubstr("pieces (taken over)")));
+
+  // To go on means to have begun with the same.
+  const Arguments same = {"--begin-with", model, "--dropout", "0.5",
+                          "--resume"};
+  EXPECT_EQ(further(same).code, 0);
+  fs::remove_all(model);
+  ASSERT_EQ(run_regard(training("1", {"--average", "1", "--seed", "9"})).code,
+            0);
+  const Ended other = further(same);
+  EXPECT_EQ(other.code, 1);
+  EXPECT_THAT(other.err, HasSubstr("with the settings that it began with"));
+
+  const Ended none = further({"--begin-with", folder_ / "none", "--resume"});
+  EXPECT_EQ(none.code, 1);
+  EXPECT_THAT(none.err, HasSubstr("none' is not there"));
+  // What the model says already cannot be said again.
+  for (const char* option : {"--dim", "--heads", "--vocab", "--tokenizer"}) {
+    const Ended refused = further({"--begin-with", model, option, "16"});
+    EXPECT_EQ(refused.code, 2) << option;
+    EXPECT_THAT(refused.err,
+                AllOf(HasSubstr("--begin-with"), HasSubstr(option)));
+  }
+}
+
+TEST_F(TranslateCommand, TakesThePiecesOfAFolder) {
+  ASSERT_EQ(run_regard(training("1")).code, 0);
+  const std::string pieces = read_text(folder_ / "model/vocabulary.txt");
+  fs::rename(folder_ / "model", folder_ / "first");
+  write_text(folder_ / "a", "sun\n");
+  write_text(folder_ / "b", "moon\n");
+  Arguments arguments =
+      training("1", {"--valid-share", "0", "--tokenizer", folder_ / "first"});
+  EXPECT_EQ(run_regard(arguments).code, 2);  // --pieces says how to learn them
+  const auto at = std::find(arguments.begin(), arguments.end(), "--pieces");
+  arguments.erase(at, at + 2);
+  const Ended ended = run_regard(arguments);
+  ASSERT_EQ(ended.code, 0) << ended.err;
+  EXPECT_EQ(read_text(folder_ / "model/vocabulary.txt"), pieces);
+}
+
 TEST_F(TranslateCommand, ShowsABarOnATerminal) {
   const Ended ended =
       run_on_terminal(training("30"), 80, {{"TERM", "xterm-256color"}});
@@ -352,6 +425,25 @@ TEST_F(TranslateCommand, ScoresAFileAgainstItself) {
   const Ended unequal = run_regard({"score", folder_ / "a", folder_ / "c"});
   EXPECT_EQ(unequal.code, 1);
   EXPECT_THAT(unequal.err, HasSubstr("has 256 lines"));
+}
+
+TEST_F(TranslateCommand, ScoresSummaries) {
+  write_text(folder_ / "said", "a b c\n");
+  write_text(folder_ / "wanted", "c a b\n");
+  const Ended rouge = run_regard(
+      {"score", "--metric", "rouge", folder_ / "said", folder_ / "wanted"});
+  EXPECT_EQ(rouge.code, 0) << rouge.err;
+  EXPECT_EQ(rouge.out,
+            "ROUGE-1 100.00  precision 100.00  recall 100.00\n"
+            "ROUGE-2 50.00  precision 50.00  recall 50.00\n"
+            "ROUGE-L 66.67  precision 66.67  recall 66.67\n");
+  for (const std::string option : {"--lowercase", "--tokenize=none"}) {
+    const Ended refused =
+        run_regard({"score", "--metric", "rouge", folder_ / "said",
+                    folder_ / "wanted", option});
+    EXPECT_EQ(refused.code, 2);
+    EXPECT_THAT(refused.err, HasSubstr("--metric rouge goes with no"));
+  }
 }
 
 TEST(TrainingScreen, TellsTimesAndDrawsCurves) {

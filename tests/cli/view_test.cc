@@ -143,6 +143,58 @@ TEST_F(ViewCommand, ExportsAPageOfATranslation) {
   EXPECT_THAT(text, HasSubstr("id=\"regard-block-1-rollout\""));
 }
 
+TEST_F(ViewCommand, ExportsTwoSentencesSideBySide) {
+  const std::string page = folder_ / "page.html";
+  const Ended ended =
+      run_regard({"view", "--model", model(), kSentence, "--beside",
+                  "the dog sees a cat", "--export", page});
+  ASSERT_EQ(ended.code, 0) << ended.err;
+  const std::string text = read_text(page);
+  const std::size_t beside = text.find("id=\"regard-beside-trace\"");
+  ASSERT_NE(beside, std::string::npos);
+  EXPECT_LT(text.find(kSentence), beside);
+  EXPECT_GT(text.find("the dog sees a cat"), beside);
+  EXPECT_THAT(text, HasSubstr("id=\"regard-beside-block-2-2-2\""));
+}
+
+TEST_F(ViewCommand, ExportsWhatALanguageModelLookedAt) {
+  const std::filesystem::path stories =
+      std::filesystem::path(REGARD_SOURCE_DIR) / "../shared/models/stories260K";
+  if (!std::filesystem::exists(stories)) {
+    GTEST_SKIP() << stories << " is not there";
+  }
+  const std::string page = folder_ / "page.html";
+  const std::string known = read_text(stories / "expected_greedy_n200.txt");
+  for (const bool gguf : {true, false}) {
+    std::vector<std::string> arguments = {
+        "view",         "--model",  stories / "stories260K.f32.gguf",
+        "Once upon a",  "--export", page,
+        "--max-tokens", "12"};
+    if (!gguf) {
+      arguments[2] = stories / "stories260K.bin";
+      arguments.insert(arguments.end(),
+                       {"--tokenizer", stories / "tok512.bin"});
+    }
+    const Ended ended = run_regard(arguments);
+    ASSERT_EQ(ended.code, 0) << ended.err;
+    // What it goes on with is the story that everybody knows.
+    const std::string written = ended.out.substr(0, ended.out.find('\n'));
+    EXPECT_THAT(written, HasSubstr("time"));
+    EXPECT_EQ(known.substr(0, 11 + written.size()), "Once upon a" + written);
+    EXPECT_THAT(read_text(page), HasSubstr("id=\"regard-vectors-0-4-7\""));
+  }
+  const Ended to =
+      run_regard({"view", "--model", stories / "stories260K.f32.gguf", "Once",
+                  "--to", "de", "--export", page});
+  EXPECT_THAT(to.err, HasSubstr("--to: a language model only goes on"));
+  const Ended many =
+      run_regard({"view", "--model", stories / "stories260K.f32.gguf", "Once",
+                  "--max-tokens", "600", "--export", page});
+  EXPECT_EQ(many.code, 1);
+  EXPECT_THAT(many.err, HasSubstr("the model reads at most 512 tokens; the "
+                                  "text has 2 and 600 are to follow"));
+}
+
 TEST_F(ViewCommand, ExportsAPageOfWeightsFromElsewhere) {
   const std::string page = folder_ / "page.html";
   const Ended ended =
@@ -226,11 +278,19 @@ TEST_F(ViewCommand, RefusesCommandLinesThatMakeNoSense) {
   expect_usage({"view", "--weights", "w"},
                "--weights and --tokens go together");
   expect_usage({"view", "--weights", "w", "--tokens", "t", "a cat"},
-               "a sentence needs a --model to translate it");
+               "a sentence needs a --model to read it");
   expect_usage({"view", "--model", "m", "--layers", "0-3"},
                "--layers and --heads choose what --export writes");
   expect_usage({"view", "--model", "m", "--export", "p.html"},
                "--export needs a sentence to show");
+  expect_usage({"view", "--weights", "w", "--tokens", "t", "--beside", "a"},
+               "a sentence needs a --model to read it");
+  expect_usage({"view", "--model", "m", "--beside", "a cat"},
+               "--beside: give the sentence that it stands beside, too");
+  expect_usage({"view", "--model", model(), "a", "--max-tokens", "3"},
+               "--max-tokens: only a language model goes on with a text");
+  expect_usage({"view", "--model", model(), "a", "--tokenizer", "t"},
+               "--tokenizer: this model has its own");
   for (const char* list : {"3-1", "a", "1,", ",1", "-1", "1-", "0-99999"}) {
     expect_usage(
         {"view", "--model", "m", "a", "--export", "p", "--layers", list},
@@ -263,7 +323,7 @@ TEST_F(ViewCommand, ServesUntilItIsInterrupted) {
   const auto info = nlohmann::json::parse(get(port, "/api/info"));
   EXPECT_EQ(info["model"]["name"], "model");
   EXPECT_EQ(info["trace"]["source"], kSentence);
-  EXPECT_EQ(info["can_translate"], true);
+  EXPECT_EQ(info["can_read"], true);
   EXPECT_EQ(view.end_by(SIGINT), SIGINT);
 }
 

@@ -29,8 +29,9 @@ void read_all(const regard::GgufFile& file, std::size_t size) {
   std::size_t total = 0;
   float sum = 0;
   for (const std::string& name : file.names()) {
-    for (const float value : file.values(name)) sum += value;
-    total += file.values(name).size() * sizeof(float);
+    const regard::Tensor tensor = file.tensor(name);
+    for (const float value : tensor.values<float>()) sum += value;
+    total += tensor.values<float>().size() / 2;  // 4 bits are the fewest
   }
   if (total > size) std::abort();  // tensors that share bytes
   volatile float used = sum;

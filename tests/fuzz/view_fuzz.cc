@@ -9,7 +9,7 @@
 #include <variant>
 
 #include "regard/core/error.h"
-#include "regard/view/given.h"
+#include "regard/view/imported_weights.h"
 #include "view/request.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data,

@@ -5,10 +5,11 @@
 The package is installed to one prefix and moved to another, so that a path
 written into it would be found out. Then a project with find_package and one with
 pkg-config are built and run, for the library and for what is built upon it
-(regard::tasks in CMake, regard-tasks in pkg-config). `--kind static` installs the build folder as it is;
-`--kind shared` makes a Release build of its own, and checks the surface of the
-library as well: what it links, how large it is, and that it neither reads the
-environment nor prints.
+(regard::tasks in CMake, regard-tasks in pkg-config). `--kind static` installs the
+build folder as it is; `--kind shared` makes a Release build of its own, and checks
+how large its library is. Of a shared library (that one, or the one that --surface
+names) it checks the surface: what it links and exports, and that it neither reads
+the environment nor prints.
 """
 
 import argparse
@@ -64,7 +65,7 @@ def check_texts(prefix, scratch, args):
                 expect(folder not in text, f"{path.name} names {folder}")
 
 
-def check_shared_library(library, scratch):
+def check_surface(library):
     dynamic = run("readelf", "-d", library)
     for needed in re.findall(r"\(NEEDED\).*\[(.*)\]", dynamic):
         expect(MAY_NEED.fullmatch(needed), f"{library.name} links {needed}")
@@ -72,6 +73,15 @@ def check_shared_library(library, scratch):
                  for line in run("nm", "-D", "--undefined-only", library).splitlines()}
     called = undefined & MUST_NOT_CALL
     expect(not called, f"{library.name} calls {', '.join(sorted(called))}")
+    exported = {line.split()[-1] for line in run("nm", "-D", "--defined-only", library).splitlines()}
+    header = pathlib.Path(HERE.parents[1], "include/regard/c.h").read_text(encoding="utf-8")
+    for_c = set(re.findall(r"\b(regard_\w+)\(", header))
+    expect(for_c and for_c <= exported, f"{library.name} lacks {', '.join(sorted(for_c - exported))}")
+    more = {name for name in exported if name.startswith("regard_")} - for_c
+    expect(not more, f"{library.name} exports {', '.join(sorted(more))}, which regard/c.h does not declare")
+
+
+def check_size(library, scratch):
     stripped = scratch / "stripped.so"
     run("strip", "-o", stripped, library)
     size = stripped.stat().st_size
@@ -86,6 +96,7 @@ def outside_by_cmake(args, prefix, scratch, version):
         f"-DEXPECTED_VERSION={version}")
     run(args.cmake, "--build", build)
     print("find_package:", run(build / "outside").strip())
+    print("find_package from C:", run(build / "outside_c").strip())
     print("with tasks:", run(build / "outside_tasks", translator(prefix)).strip())
 
 
@@ -100,6 +111,12 @@ def outside_by_pkg_config(args, prefix, scratch, version):
         run(args.compiler, "-std=c++20", f'-DEXPECTED_VERSION="{version}"',
             HERE / source, *flags, "-o", program)
         print(f"pkg-config {package}:", run(program, *arguments, env=paths).strip())
+    # By the C compiler alone.
+    flags = run("pkg-config", "--cflags", "--libs", "regard", env=env).split()
+    program = scratch / "by_pkg_config_c"
+    run("cc", "-std=c11", "-Wall", "-Wextra", "-Wpedantic", "-Werror", f'-DEXPECTED_VERSION="{version}"',
+        HERE / "outside.c", *flags, "-lm", "-o", program)
+    print("pkg-config from C:", run(program, env=paths).strip())
 
 
 def translator(prefix):
@@ -113,7 +130,10 @@ def main():
     for name in ("kind", "source", "build", "cmake", "generator", "compiler"):
         parser.add_argument("--" + name, required=True)
     parser.add_argument("--launcher", default="")
+    parser.add_argument("--surface", type=pathlib.Path)
     args = parser.parse_args()
+    if args.surface:
+        check_surface(args.surface)
     root_lists = pathlib.Path(args.source, "CMakeLists.txt").read_text(encoding="utf-8")
     version = re.search(r"project\(regard VERSION ([\d.]+)", root_lists)[1]
     with tempfile.TemporaryDirectory(prefix="regard-package-") as name:
@@ -126,7 +146,8 @@ def main():
         if args.kind == "shared":
             libraries = [p for p in prefix.rglob("libregard.so*") if not p.is_symlink()]
             expect(len(libraries) == 1, f"{len(libraries)} shared libraries are installed")
-            check_shared_library(libraries[0], scratch)
+            check_surface(libraries[0])
+            check_size(libraries[0], scratch)
         outside_by_cmake(args, prefix, scratch, version)
         outside_by_pkg_config(args, prefix, scratch, version)
         program = prefix / "bin" / "regard"

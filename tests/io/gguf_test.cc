@@ -194,13 +194,22 @@ TEST(Gguf, RefusesTensorsThatDoNotFit) {
                        .tensor("first", {8}, std::vector<float>(8, 1.0f))
                        .description("t", extents, type, offset));
   };
-  EXPECT_EQ(described({8}, 12, 0), "only F32 tensors are read; 't' is Q4_K");
-  EXPECT_EQ(described({8}, 1, 0), "only F32 tensors are read; 't' is F16");
-  EXPECT_EQ(described({8}, 30, 0), "only F32 tensors are read; 't' is BF16");
-  EXPECT_EQ(described({8}, 39, 0), "only F32 tensors are read; 't' is MXFP4");
-  EXPECT_EQ(described({8}, 4, 0), "only F32 tensors are read; 't' is type 4");
-  EXPECT_EQ(described({8}, 777, 0),
-            "only F32 tensors are read; 't' is type 777");
+  const std::string known =
+      "tensors of the types F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, "
+      "Q4_K, Q5_K and Q6_K are read; 't' is ";
+  EXPECT_EQ(described({256}, 10, 0), known + "Q2_K");
+  EXPECT_EQ(described({256}, 15, 0), known + "Q8_K");
+  EXPECT_EQ(described({8}, 39, 0), known + "MXFP4");
+  EXPECT_EQ(described({8}, 4, 0), known + "type 4");
+  EXPECT_EQ(described({8}, 777, 0), known + "type 777");
+  EXPECT_EQ(described({40, 2}, 8, 0),
+            "rows of Q8_0 are whole blocks of 32 elements; 't' is [2, 40]");
+  EXPECT_EQ(described({128, 2}, 14, 0),
+            "rows of Q6_K are whole blocks of 256 elements; 't' is [2, 128]");
+  // Two blocks of 144 bytes are 256 too many.
+  EXPECT_EQ(described({256, 2}, 12, 32),
+            "'t' lies at bytes 32 to 320 of 32; the file may have been cut "
+            "off");
   EXPECT_EQ(described({1, 1, 1, 1, 1}, 0, 0),
             "a tensor has at most 4 dimensions; 't' has 5");
   EXPECT_EQ(described({1, 1}, 0, 8),

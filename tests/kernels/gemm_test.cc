@@ -219,6 +219,30 @@ TEST_P(GemmTest, ARightSideReadAsItIsGivesTheSameBits) {
   });
 }
 
+TEST_P(GemmTest, ATransposedRightSideReadAsItIsGivesTheSameBits) {
+  const Problem& p = GetParam();
+  const Matrix bt = b_.transposed(4);
+  test::on_every_simd_target([&](const std::string&) {
+    const std::vector<float> packed = packed_columns(b_);
+    const Matrix expected =
+        product(a_.data.data(), a_.stride, LeftSide::kRows, packed.data());
+    Matrix c = old_;
+    gemm({.m = p.m,
+          .n = p.n,
+          .k = p.k,
+          .a = a_.data.data(),
+          .a_stride = a_.stride,
+          .right = RightSide::kTransposed,
+          .b = bt.data.data(),
+          .b_stride = bt.stride,
+          .bias = p.bias ? bias_.data() : nullptr,
+          .c = c.data.data(),
+          .c_stride = c.stride,
+          .start = p.start});
+    EXPECT_EQ(c.data, expected.data);
+  });
+}
+
 TEST_P(GemmTest, CuttingRowsAndPanelsChangesNoBit) {
   const Problem& p = GetParam();
   const std::vector<float> packed = packed_columns(b_);

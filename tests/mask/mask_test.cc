@@ -6,6 +6,7 @@
 #include <limits>
 #include <string>
 
+#include "mask/bound_mask.h"
 #include "support/mask_spec.h"
 
 namespace regard {
@@ -22,22 +23,6 @@ MaskSizes to_mask_sizes(const PairSizes& sizes) {
           .heads = sizes.heads,
           .q_len = sizes.q_len,
           .kv_len = sizes.kv_len};
-}
-
-// What the class of a rectangle must be, from its pairs one by one.
-BlockClass class_of_pairs(const MaskSpec& spec, const PairSizes& sizes,
-                          std::int64_t b, std::int64_t h, KeyRange queries,
-                          KeyRange keys) {
-  std::int64_t seen = 0;
-  std::int64_t pairs = 0;
-  for (std::int64_t i = queries.begin; i < queries.end; ++i) {
-    for (std::int64_t j = keys.begin; j < keys.end; ++j) {
-      ++pairs;
-      seen += spec.visible(sizes, b, h, i, j) ? 1 : 0;
-    }
-  }
-  if (seen == 0) return BlockClass::kEmpty;
-  return seen == pairs ? BlockClass::kFull : BlockClass::kMixed;
 }
 
 void check_pairs(const MaskSpec& spec, const PairSizes& sizes,
@@ -66,27 +51,23 @@ void check_pairs(const MaskSpec& spec, const PairSizes& sizes,
   }
 }
 
-void check_rectangles(Rng& rng, const MaskSpec& spec, const PairSizes& sizes,
-                      const BoundMask& bound) {
-  const auto cut = [&](std::int64_t length) {
-    const std::int64_t a = test::pick(rng, 0, length);
-    const std::int64_t b = test::pick(rng, 0, length);
-    return KeyRange{std::min(a, b), std::max(a, b)};
-  };
-  if (sizes.batch == 0 || sizes.heads == 0) return;
-  for (int n = 0; n < 40; ++n) {
-    const std::int64_t b = test::pick(rng, 0, sizes.batch - 1);
-    const std::int64_t h = test::pick(rng, 0, sizes.heads - 1);
-    const KeyRange queries = cut(sizes.q_len);
-    const KeyRange keys = cut(sizes.kv_len);
-    ASSERT_EQ(bound.classify(b, h, queries, keys),
-              class_of_pairs(spec, sizes, b, h, queries, keys))
-        << "queries " << queries.begin << " to " << queries.end << ", keys "
-        << keys.begin << " to " << keys.end;
+void check_visible_pairs(const MaskSpec& spec, const PairSizes& sizes,
+                         const Mask& mask) {
+  const Tensor pairs = mask::visible_pairs(
+      mask, {sizes.batch, sizes.heads, sizes.q_len, sizes.kv_len});
+  const auto shown = pairs.view<bool, 4>();
+  for (std::int64_t b = 0; b < sizes.batch; ++b) {
+    for (std::int64_t h = 0; h < sizes.heads; ++h) {
+      for (std::int64_t i = 0; i < sizes.q_len; ++i) {
+        for (std::int64_t j = 0; j < sizes.kv_len; ++j) {
+          ASSERT_EQ(shown(b, h, i, j), spec.visible(sizes, b, h, i, j));
+        }
+      }
+    }
   }
 }
 
-TEST(Mask, RangesDensePartsAndClassesAgreeWithThePairsOfRandomMasks) {
+TEST(Mask, RangesAndDensePartsAgreeWithThePairsOfRandomMasks) {
   for (std::uint64_t seed = 0; seed < 1500; ++seed) {
     Rng rng(seed);
     const std::int64_t longest = test::one_of(rng, {3, 20, 150});
@@ -99,7 +80,7 @@ TEST(Mask, RangesDensePartsAndClassesAgreeWithThePairsOfRandomMasks) {
     const Mask mask = spec.build();
     const BoundMask bound(mask, to_mask_sizes(sizes), "test");
     check_pairs(spec, sizes, bound);
-    check_rectangles(rng, spec, sizes, bound);
+    check_visible_pairs(spec, sizes, mask);
     if (HasFatalFailure()) return;
   }
 }
@@ -111,9 +92,6 @@ TEST(Mask, ShowsEverythingByDefault) {
   EXPECT_TRUE(bound.ranges_are_full());
   EXPECT_TRUE(bound.dense().empty());
   EXPECT_EQ(bound.range(1, 1, 2), (KeyRange{0, 5}));
-  EXPECT_EQ(bound.classify(0, 0, {0, 3}, {0, 5}), BlockClass::kFull);
-  EXPECT_EQ(bound.classify(0, 0, {0, 3}, {5, 5}), BlockClass::kEmpty);
-  EXPECT_EQ(bound.classify(0, 0, {3, 3}, {0, 5}), BlockClass::kEmpty);
 }
 
 TEST(Mask, CausalAlignsByName) {

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "nn/transformer_pass.h"
+#include "regard/core/random.h"
 #include "regard/nn/transformer.h"
 #include "support/random_sentences.h"
 #include "support/refusal.h"
@@ -20,6 +21,7 @@ namespace regard::nn {
 namespace {
 
 using test::refusal;
+using ::testing::HasSubstr;
 
 TransformerConfig small_config() {
   TransformerConfig c;
@@ -48,8 +50,8 @@ Tensor full_pass(Transformer& model, const PackedTokens& source,
   const PositionTables tables(model.config(),
                               std::max(source.longest(), target.longest()));
   const Variable memory = encode(pass, model.config(), tables, source);
-  const Variable x =
-      decode(pass, model.config(), tables, target, memory, source);
+  const Variable x = decode(pass, model.config(), tables, target, memory,
+                            {.offsets = source.offsets});
   const Variable scores = autograd::linear(
       tape, x, pass.parameter(detail::output_name(model.config())),
       model.config().output_bias ? pass.parameter("output.bias") : Variable());
@@ -129,6 +131,44 @@ INSTANTIATE_TEST_SUITE_P(
                            Activation::kGeluTanh, Norm::kRmsNorm, false}),
     [](const auto& kind) { return std::string(kind.param.name); });
 
+TEST(DecodingModels, MayBeginWithZerosInThePlaceOfAToken) {
+  Transformer model(small_config(), 5);
+  float* const table =
+      model.parameters().at("embedding.weight").view<float, 2>().at(7);
+  std::fill_n(table, 24, 0.0f);
+  const TransformerDecoder decoder(model.config(), model.parameters());
+  const PackedTokens source = sentences({4}, 1);
+  DecoderState zeros = decoder.start(source, 1);
+  DecoderState row = decoder.start(source, 1);
+  const std::int32_t nothing = kZeroEmbedding, seven = 7;
+  zeros.step({&nothing, 1});
+  row.step({&seven, 1});
+  EXPECT_TRUE(same_bits(zeros.logits().at(0), row.logits().at(0), 61));
+}
+
+TEST(DecodingModels, OfOthersAreCheckedAndNotTrained) {
+  TransformerConfig c = small_config();
+  const Transformer model(c, 5);
+  StateDict parameters = model.parameters();
+  parameters.erase("decoder.norm.weight");
+  EXPECT_THAT(refusal([&] { TransformerDecoder(c, parameters); }),
+              HasSubstr("decoder.norm.weight is missing"));
+  c.relative_buckets = 32;
+  EXPECT_THAT(
+      refusal([&] { TransformerDecoder(c, model.parameters()); }),
+      HasSubstr("decoder.relative_bias is missing; it must be [32, 3]"));
+  EXPECT_THAT(refusal([&] { Transformer(c, 1); }),
+              HasSubstr("are for TransformerDecoder alone"));
+  c.relative_buckets = 3;
+  EXPECT_THAT(refusal([&] { TransformerDecoder(c, model.parameters()); }),
+              HasSubstr("relative_buckets must be even"));
+  c = small_config();
+  c.linear_bias = false;
+  c.head_dim = 5;
+  EXPECT_THAT(refusal([&] { TransformerDecoder(c, model.parameters()); }),
+              HasSubstr("must be float32 [45, 24]"));
+}
+
 TEST(DecodingModels, MayHaveTwoVocabulariesUntiedTablesAndAnOutputBias) {
   TransformerConfig c = small_config();
   c.target_vocab = 45;
@@ -160,6 +200,137 @@ TEST(DecodingModels, MayHaveTwoVocabulariesUntiedTablesAndAnOutputBias) {
   for (std::size_t i = 0; i < 45; ++i) {
     EXPECT_NEAR(got[i] - without[i], next += 0.0625f, 1e-5);
   }
+}
+
+// Every product of the model takes part, so fewer bits change every score, and
+// by no more than they must.
+TEST(DecodingModels, MayHaveWeightsOfFewerBits) {
+  TransformerConfig c = small_config();
+  c.model_dim = 48;
+  c.feed_forward_dim = 96;
+  const Transformer model(c, 5);
+  const PackedTokens source = sentences({4, 1, 9}, 1);
+  const auto scores = [&](ops::WeightStorage storage) {
+    const TransformerDecoder decoder(model, storage);
+    DecoderState state = decoder.start(source, 1);
+    for (const std::int32_t token : {3, 14, 27}) {
+      state.step(std::vector<std::int32_t>(3, token));
+    }
+    const auto all = state.logits();
+    return std::vector<float>(all.data(), all.data() + 3 * 61);
+  };
+  const std::vector<float> exact = scores(ops::WeightStorage::kFloat32);
+  EXPECT_EQ(scores(ops::WeightStorage::kAsStored), exact);
+  double power = 0;
+  for (const float x : exact) power += static_cast<double>(x) * x;
+  const auto error = [&](ops::WeightStorage storage) {
+    const std::vector<float> rounded = scores(storage);
+    double sum = 0;
+    for (std::size_t i = 0; i < exact.size(); ++i) {
+      sum += std::pow(static_cast<double>(rounded[i]) - exact[i], 2);
+    }
+    return std::sqrt(sum / power);
+  };
+  const double bf16 = error(ops::WeightStorage::kBFloat16);
+  const double int8 = error(ops::WeightStorage::kInt8);
+  const double int4 = error(ops::WeightStorage::kInt4);
+  EXPECT_TRUE(0 < bf16 && bf16 < 0.02) << bf16;
+  EXPECT_TRUE(0 < int8 && int8 < 0.03) << int8;
+  EXPECT_TRUE(int8 < int4 && int4 < 0.3) << int4;
+}
+
+// Sources that are rows, as those of pictures.
+struct RowSources {
+  TransformerConfig config = small_config();
+  StateDict parameters;
+  Tensor rows;
+  std::vector<std::int64_t> offsets{0, 9, 14};
+
+  explicit RowSources(Positions positions) {
+    config.source_vocab = 0;
+    config.shared_embeddings = false;
+    config.positions = positions;
+    parameters = initial_parameters(transformer_parameters(config), 3);
+    rows = Tensor({14, config.model_dim});
+    Random random(5);
+    for (float& value : rows.values<float>()) value = random.normal();
+  }
+  SourceRows view() const {
+    return {TensorView<const float, 2>(rows.view<float, 2>()), offsets};
+  }
+
+  // The scores of a pass over whole targets, of which words[s] to words[s + 1]
+  // look at source s.
+  Tensor pass_over(const PackedTokens& target,
+                   const std::vector<std::int64_t>& words) const {
+    autograd::Tape tape(autograd::Record::kNo);
+    Pass pass(tape, parameters);
+    const PositionTables tables(config, 20);
+    const Variable memory =
+        encode_rows(pass, config, tables, tape.constant(view().rows), offsets);
+    const Variable x = decode(pass, config, tables, target, memory,
+                              {.offsets = offsets, .queries = words});
+    const Variable scores = autograd::linear(
+        tape, x, pass.parameter(detail::output_name(config)), Variable());
+    Tensor out({scores.rows(), scores.columns()});
+    std::copy_n(scores.data(), out.size(), out.values<float>().data());
+    return out;
+  }
+};
+
+TEST(DecodingRows, GivesTheBitsOfAPassOverWholeTargetsThatShareASource) {
+  for (const Positions positions :
+       {Positions::kSinusoidal, Positions::kLearned, Positions::kNone}) {
+    const RowSources sources(positions);
+    // Two targets of the first source, one of the second.
+    const PackedTokens target = sentences({6, 6, 6}, 7);
+    const Tensor whole = sources.pass_over(target, {0, 12, 18});
+    const TransformerDecoder decoder(sources.config, sources.parameters);
+    DecoderState state = decoder.start(sources.view(), 1);
+    state.reorder(std::vector<std::int64_t>{0, 0, 1});
+    const std::int64_t vocab = sources.config.target_vocab;
+    for (std::int64_t t = 0; t < 6; ++t) {
+      std::vector<std::int32_t> tokens;
+      for (const std::int64_t start : {0, 6, 12}) {
+        tokens.push_back(target.tokens[static_cast<std::size_t>(start + t)]);
+      }
+      state.step(tokens);
+      for (std::int64_t h = 0; h < 3; ++h) {
+        EXPECT_TRUE(same_bits(state.logits().at(h),
+                              whole.view<float, 2>().at(6 * h + t), vocab))
+            << "target " << h << ", token " << t;
+      }
+    }
+  }
+}
+
+TEST(DecodingRows, AreTracedLikeTokens) {
+  const RowSources sources(Positions::kSinusoidal);
+  const TransformerDecoder decoder(sources.config, sources.parameters);
+  const std::vector<std::int64_t> one{0, 9};
+  const TensorView<const float, 2> rows(sources.view().rows.data(),
+                                        {9, sources.config.model_dim});
+  const std::vector<std::int32_t> target{1, 5, 8};
+  const AttentionTrace trace = decoder.trace(SourceRows{rows, one}, target);
+  EXPECT_EQ(trace.cross.shape(), (Shape{2, 3, 3, 9}));
+  double sum = 0;
+  for (const float weight : trace.cross.values<float>()) sum += weight;
+  EXPECT_NEAR(sum, 2 * 3 * 3, 1e-4);
+}
+
+TEST(DecodingRows, RefusesWhatTheModelDoesNotRead) {
+  const RowSources sources(Positions::kSinusoidal);
+  const TransformerDecoder decoder(sources.config, sources.parameters);
+  EXPECT_THROW(decoder.start(sentences({3}, 1), 1), InvalidArgument);
+  const std::vector<std::int64_t> wrong{0, 9, 9, 14};
+  EXPECT_THROW(decoder.start({sources.view().rows, wrong}, 1), InvalidArgument);
+  const Transformer model(small_config(), 1);
+  EXPECT_THROW(TransformerDecoder(model).start(sources.view(), 1),
+               InvalidArgument);
+  EXPECT_THROW(Transformer(sources.config, 1), InvalidArgument);
+  TransformerConfig rotary = sources.config;
+  rotary.positions = Positions::kRotary;
+  EXPECT_THROW(transformer_parameters(rotary), InvalidArgument);
 }
 
 TEST(Encoding, GivesTheBitsOfTheLayersAloneAndInCompany) {
@@ -288,7 +459,6 @@ TEST(DecodingWeights, SumToOneOverTheSourceAndAreZeroBehindIt) {
 
 // There may be more hypotheses than rows were computed for.
 TEST(DecodingRefusals, ScoresAreThoseOfAStepAndNotOfAnotherOrder) {
-  using ::testing::HasSubstr;
   Transformer model(small_config(), 12);
   const TransformerDecoder decoder(model);
   DecoderState state = decoder.start(sentences({2}, 1), 1);
@@ -323,7 +493,6 @@ TEST(DecodingRefusals, ScoresAreThoseOfAStepAndNotOfAnotherOrder) {
 }
 
 TEST(DecodingRefusals, NameTheRule) {
-  using ::testing::HasSubstr;
   Transformer model(small_config(), 10);
   const TransformerDecoder decoder(model);
   EXPECT_THAT(refusal([&] { decoder.start(sentences({2}, 1), 0); }),

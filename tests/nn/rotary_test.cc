@@ -287,7 +287,7 @@ TEST(Rotary, SaysWhatItRefuses) {
             "rotary_forward: cos and sin must have the same shape; they are "
             "[5, 4] and [5, 2]");
   EXPECT_EQ(rotate(x, wide.cos, wide.sin),
-            "rotary_forward: the tables turn twice their width of elements, "
+            "rotary_forward: the tables rotate twice their width of elements, "
             "which must fit in a vector; they are [5, 5], the vectors are [1, "
             "2, 3, 8]");
   EXPECT_EQ(rotate(x, few.cos, few.sin),

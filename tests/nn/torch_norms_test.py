@@ -51,14 +51,14 @@ def inverse_frequencies(dim, base, scaling, factor, trained):
 
 def rotate(x, cos, sin, interleaved):
     half = cos.shape[-1]
-    turned, rest = x[..., :2 * half], x[..., 2 * half:]
+    rotated, rest = x[..., :2 * half], x[..., 2 * half:]
     if interleaved:
-        a, b = turned[..., 0::2], turned[..., 1::2]
-        turned = torch.stack((a * cos - b * sin, a * sin + b * cos), dim=-1).flatten(-2)
+        a, b = rotated[..., 0::2], rotated[..., 1::2]
+        rotated = torch.stack((a * cos - b * sin, a * sin + b * cos), dim=-1).flatten(-2)
     else:
-        a, b = turned[..., :half], turned[..., half:]
-        turned = torch.cat((a * cos - b * sin, a * sin + b * cos), dim=-1)
-    return torch.cat((turned, rest), dim=-1)
+        a, b = rotated[..., :half], rotated[..., half:]
+        rotated = torch.cat((a * cos - b * sin, a * sin + b * cos), dim=-1)
+    return torch.cat((rotated, rest), dim=-1)
 
 
 class TorchNormsTest(unittest.TestCase):

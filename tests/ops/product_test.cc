@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -52,8 +53,11 @@ struct Case {
 };
 
 double error_allowed(const Case& c) {
-  // bf16 keeps 8 bits of both factors.
-  const double each = c.storage == WeightStorage::kBFloat16 ? 0x1p-7 : 0x1p-21;
+  // bf16 keeps 8 bits of both factors; codes are steps of the largest number.
+  double each = 0x1p-21;
+  if (c.storage == WeightStorage::kBFloat16) each = 0x1p-7;
+  if (c.storage == WeightStorage::kInt8) each = 0x1p-6;
+  if (c.storage == WeightStorage::kInt4) each = 0x1p-3;
   return 4 * each * std::sqrt(static_cast<double>(c.in) + 1);
 }
 
@@ -122,6 +126,14 @@ TEST_P(ProductTest, IsTheDefinitionAndTheSameBitsForAnyThreads) {
 
 constexpr WeightStorage kF32 = WeightStorage::kFloat32;
 constexpr WeightStorage kBf16 = WeightStorage::kBFloat16;
+constexpr WeightStorage kInt8 = WeightStorage::kInt8;
+constexpr WeightStorage kInt4 = WeightStorage::kInt4;
+
+const char* name_of(WeightStorage storage) {
+  if (storage == kBf16) return "Bf16";
+  if (storage == kInt8) return "Int8";
+  return storage == kInt4 ? "Int4" : "";
+}
 
 INSTANTIATE_TEST_SUITE_P(
     Shapes, ProductTest,
@@ -132,11 +144,15 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{700, 64, 48, Activation::kNone, true, kF32},
                       Case{0, 8, 8, Activation::kSilu, true, kF32},
                       Case{5, 70, 90, Activation::kSwiglu, true, kBf16},
-                      Case{300, 64, 65, Activation::kSilu, false, kBf16}),
+                      Case{300, 64, 65, Activation::kSilu, false, kBf16},
+                      Case{1, 100, 50, Activation::kNone, false, kInt8},
+                      Case{70, 96, 130, Activation::kSwiglu, true, kInt8},
+                      Case{1, 64, 40, Activation::kSilu, true, kInt4},
+                      Case{131, 100, 90, Activation::kNone, true, kInt4}),
     [](const auto& p) {
       const Case& c = p.param;
       return std::to_string(c.rows) + "x" + std::to_string(c.in) + "x" +
-             std::to_string(c.out) + (c.storage == kBf16 ? "Bf16" : "");
+             std::to_string(c.out) + name_of(c.storage);
     });
 
 // Products of different shapes in one go, each with bits of its own.
@@ -162,6 +178,104 @@ TEST(Products, InOneGoHaveTheBitsOfEachAlone) {
   for (Part& part : parts) {
     multiply(part.product(part.alone), {.count = 1});
     EXPECT_EQ(part.together.data, part.alone.data);
+  }
+}
+
+// Codes as a file has them, whose weights are known: the input is rounded, the
+// weights are not.
+TEST(Products, WithGroupsOfCodesAreThoseOfTheWeightsTheyStandFor) {
+  constexpr std::int64_t kRows = 9, kIn = 200, kOut = 50, kGroup = 32;
+  constexpr std::int64_t kGroups = (kIn + kGroup - 1) / kGroup;
+  for (const auto bits : {kernels::CodeBits::k8, kernels::CodeBits::k4}) {
+    const bool four = bits == kernels::CodeBits::k4;
+    const auto code = [&](std::int64_t r, std::int64_t i) {
+      return four ? (r * 7 + i * 5) % 16 : (r * 31 + i * 17) % 255 - 127;
+    };
+    const auto scale = [](std::int64_t r, std::int64_t g) {
+      return 0.125f * static_cast<float>(1 + (r + g) % 5);
+    };
+    const auto minimum = [&](std::int64_t r, std::int64_t g) {
+      return four ? -0.5f * static_cast<float>((r + g) % 9) : 0.0f;
+    };
+    const auto read = [&](std::int64_t r, const GroupedWeights::Row& to) {
+      for (std::int64_t i = 0; i < kIn; ++i) {
+        to.codes[i] = static_cast<std::int8_t>(code(r, i));
+      }
+      for (std::int64_t g = 0; g < kGroups; ++g) {
+        to.scales[g] = scale(r, g);
+        if (four) to.minima[g] = minimum(r, g);
+      }
+    };
+    Matrix w(kOut, kIn), x(kRows, kIn), zero(1, kOut);
+    for (std::int64_t r = 0; r < kOut; ++r) {
+      for (std::int64_t i = 0; i < kIn; ++i) {
+        w(r, i) =
+            double{scale(r, i / kGroup)} * static_cast<double>(code(r, i)) +
+            double{minimum(r, i / kGroup)};
+      }
+    }
+    // Integers up to 127 in every group are not changed by rounding.
+    for (std::int64_t r = 0; r < kRows; ++r) {
+      for (std::int64_t i = 0; i < kIn; ++i) {
+        x(r, i) = i % kGroup == 3
+                      ? 127.0
+                      : static_cast<double>((r * 13 + i * 29) % 255 - 127);
+      }
+    }
+    const Matrix truth = testing::reference_linear(x, w, zero);
+    const auto packed =
+        PackedWeights::pack_groups({.out = kOut,
+                                    .in = kIn,
+                                    .group = kGroup,
+                                    .bits = bits,
+                                    .scales = kernels::ScaleType::kFloat16,
+                                    .has_minima = four,
+                                    .read = read});
+    // 16 columns of 7 groups of 32, half floats beside them.
+    EXPECT_EQ(packed.bytes(),
+              four ? 4u * 7 * 16 * (2 * 2 + 16) : 4u * 7 * 16 * (2 + 32));
+    Floats in(x), y(Matrix(kRows, kOut));
+    for (const int threads : {1, 4}) {
+      multiply({.x = in.view(), .weight = &packed, .y = y.view()},
+               {.count = threads});
+      for (std::int64_t r = 0; r < kRows; ++r) {
+        for (std::int64_t j = 0; j < kOut; ++j) {
+          const double got = y.view()(r, j);
+          ASSERT_NEAR(got, truth(r, j), 1e-6 * (1e4 + std::abs(truth(r, j))))
+              << r << ", " << j;
+        }
+      }
+    }
+  }
+}
+
+TEST(Products, OfWeightsThatAreNotFiniteAreNaNInTheirRow) {
+  for (const WeightStorage storage : {kInt8, kInt4}) {
+    Floats x(random_matrix(3, 64, 1)), w(random_matrix(20, 64, 2));
+    w.data[5 * 64 + 7] = std::numeric_limits<float>::infinity();
+    w.data[6 * 64 + 9] = std::numeric_limits<float>::quiet_NaN();
+    Floats y(Matrix(3, 20));
+    const auto packed = PackedWeights::pack(w.view(), {.storage = storage});
+    multiply({.x = x.view(), .weight = &packed, .y = y.view()}, {});
+    for (std::int64_t j = 0; j < 20; ++j) {
+      EXPECT_EQ(std::isnan(y.view()(1, j)), j == 5 || j == 6) << j;
+    }
+  }
+}
+
+// Where rows are few, a weight is read as it is.
+TEST(Products, AreTheSamePackedAndNot) {
+  for (const std::int64_t rows : {0, 1, 8, 9, 16, 17, 40}) {
+    for (const int threads : {1, 3}) {
+      Floats x(random_matrix(rows, 700, 1)), w(random_matrix(4100, 700, 2), 3);
+      Floats packed_y(Matrix(rows, 4100)), y(Matrix(rows, 4100));
+      const auto packed = PackedWeights::pack(w.view());
+      const auto chosen = PackedWeights::pack_for(rows, w.view());
+      multiply({.x = x.view(), .weight = &packed, .y = packed_y.view()}, {});
+      multiply({.x = x.view(), .weight = &chosen, .y = y.view()},
+               {.count = threads});
+      EXPECT_EQ(y.data, packed_y.data) << rows << ", threads " << threads;
+    }
   }
 }
 

@@ -75,6 +75,15 @@ class GgufWriter {
     data_.resize((data_.size() + alignment - 1) / alignment * alignment);
     return description(name, extents, 0, offset);
   }
+  // Of any type, by the bytes of its blocks.
+  GgufWriter& blocks(std::string_view name,
+                     const std::vector<std::uint64_t>& extents,
+                     std::uint32_t type, std::string_view bytes) {
+    const std::uint64_t offset = data_.size();
+    data_ += bytes;
+    data_.resize((data_.size() + alignment - 1) / alignment * alignment);
+    return description(name, extents, type, offset);
+  }
   GgufWriter& description(std::string_view name,
                           const std::vector<std::uint64_t>& extents,
                           std::uint32_t type, std::uint64_t offset) {

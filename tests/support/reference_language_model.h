@@ -19,8 +19,11 @@ class ReferenceLanguageModel {
                          const tasks::ParameterViews& parameters)
       : c_(config), parameters_(parameters) {}
 
-  // The scores after the last token.
-  std::vector<Real> logits(const std::vector<std::int32_t>& tokens) const {
+  // The scores after the last token. `seen` gets the weights of each layer,
+  // token and head, in this order: one for every token up to this one.
+  std::vector<Real> logits(
+      const std::vector<std::int32_t>& tokens,
+      std::vector<std::vector<Real>>* seen = nullptr) const {
     std::vector<std::vector<Real>> x;
     const auto& embedding = parameters_.at("token_embd.weight");
     for (const std::int32_t token : tokens) {
@@ -29,7 +32,7 @@ class ReferenceLanguageModel {
     }
     for (std::int64_t layer = 0; layer < c_.layers; ++layer) {
       const std::string name = "blk." + std::to_string(layer) + ".";
-      attend(name, x);
+      attend(name, x, seen);
       for (auto& row : x) {
         const auto h = normed(row, name + "ffn_norm.weight");
         auto gate = times(name + "ffn_gate.weight", h);
@@ -95,7 +98,8 @@ class ReferenceLanguageModel {
     }
   }
 
-  void attend(const std::string& name, std::vector<Row>& x) const {
+  void attend(const std::string& name, std::vector<Row>& x,
+              std::vector<Row>* seen) const {
     std::vector<Row> q, k, v;
     for (std::size_t t = 0; t < x.size(); ++t) {
       const Row h = normed(x[t], name + "attn_norm.weight");
@@ -126,6 +130,9 @@ class ReferenceLanguageModel {
             all[h * dim + i] += weights[s] / sum * v[s][h / group * dim + i];
           }
         }
+        if (seen == nullptr) continue;
+        for (Real& weight : weights) weight /= sum;
+        seen->push_back(weights);
       }
       add(x[t], times(name + "attn_output.weight", all));
     }

@@ -226,6 +226,40 @@ TEST(BeamSearch, NeverSaysUnknownAndNeverMoreThanMaxLength) {
   }
 }
 
+// The first token costs nothing, but counts; others may be forbidden, and the
+// end may have another number.
+TEST(BeamSearch, FollowsTheNumbersOfItsModel) {
+  for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+    const TableModel model{seed};
+    FakeState state(model, 2);
+    SearchOptions options = options_of(4, 1.0, 6);
+    options.end = 5;
+    options.first = 4;
+    options.never = {3, 6};
+    const auto found = BeamSearch<FakeState>(state, options)();
+    for (std::int64_t source = 0; source < 2; ++source) {
+      const auto& results = found[static_cast<std::size_t>(source)];
+      ASSERT_FALSE(results.empty());
+      for (const Hypothesis& h : results) {
+        ASSERT_FALSE(h.tokens.empty());
+        EXPECT_EQ(h.tokens.front(), 4);
+        EXPECT_THAT(h.tokens, ::testing::Each(::testing::AnyOf(0, 1, 2, 4)));
+        Sentence said = {4};
+        double score = 0;
+        for (std::size_t i = 1; i < h.tokens.size(); ++i) {
+          score += model.log_probabilities(
+              source, said)[static_cast<std::size_t>(h.tokens[i])];
+          said.push_back(h.tokens[i]);
+        }
+        if (!h.ended) continue;
+        score += model.log_probabilities(source, said)[5];
+        EXPECT_NEAR(h.score, score / static_cast<double>(said.size() + 1),
+                    1e-5);
+      }
+    }
+  }
+}
+
 TEST(BeamSearch, NeverSaysMoreThanTheModelCanRead) {
   SearchOptions options = options_of(2, 1.0, 50);
   options.limit = 3;

@@ -14,6 +14,7 @@
 
 #include "io/files.h"
 #include "regard/core/error.h"
+#include "regard/core/float16.h"
 #include "regard/core/random.h"
 #include "regard/kernels/targets.h"
 #include "support/model_files.h"
@@ -79,6 +80,59 @@ std::vector<float> read_alone(const LanguageModel& model, const Tokens& tokens,
   }
   EXPECT_EQ(state.length(0), std::ssize(tokens));
   return row_of(state, 0);
+}
+
+TEST(LanguageModel, TracesWhatItsHeadsLookAt) {
+  const Small small;
+  const LanguageModelConfig& c = small.model.config();
+  const test::ReferenceLanguageModel<double> exact(c, small.file.parameters());
+  for (const std::int64_t count : {1, 2, 90}) {
+    const Tokens tokens = random_tokens(count, 37, 5);
+    LanguageState state(small.model);
+    const LanguageTrace trace = state.trace({0, tokens});
+    // It reads as it always does.
+    EXPECT_EQ(row_of(state, 0), read_alone(small.model, tokens, 90));
+    std::vector<std::vector<double>> rows;
+    exact.logits(tokens, &rows);
+    const auto weights = trace.weights.view<float, 4>();
+    const auto q = trace.queries.view<float, 4>();
+    const auto k = trace.keys.view<float, 4>();
+    std::size_t row = 0;
+    for (std::int64_t layer = 0; layer < c.layers; ++layer) {
+      for (std::int64_t t = 0; t < count; ++t) {
+        for (std::int64_t head = 0; head < c.heads; ++head, ++row) {
+          double sum = 0;
+          std::vector<double> made;  // of the queries and keys
+          for (std::int64_t s = 0; s < count; ++s) {
+            const double truth =
+                s <= t ? rows[row][static_cast<std::size_t>(s)] : 0;
+            EXPECT_NEAR(weights.at(layer, head, t)[s], truth, 1e-5);
+            if (s > t) continue;
+            double dot = 0;
+            for (std::int64_t i = 0; i < c.head_dim; ++i) {
+              dot += static_cast<double>(q.at(layer, head, t)[i]) *
+                     static_cast<double>(k.at(layer, head, s)[i]);
+            }
+            made.push_back(std::exp(trace.scale * dot));
+            sum += made.back();
+          }
+          for (std::size_t s = 0; s < made.size(); ++s) {
+            EXPECT_NEAR(made[s] / sum, rows[row][s], 1e-5);
+          }
+        }
+      }
+    }
+    EXPECT_EQ(row, rows.size());
+    // Only a text from its beginning has all its keys at hand.
+    EXPECT_THAT(
+        [&] {
+          state.trace({0, tokens});
+        },
+        ::testing::ThrowsMessage<InvalidArgument>(
+            HasSubstr("a sequence must have read nothing before; it "
+                      "has " +
+                      std::to_string(count) + " tokens")));
+  }
 }
 
 TEST(LanguageModel, ScoresAsTheDefinitionDoes) {
@@ -207,14 +261,19 @@ TEST(LanguageModel, APoolWithoutPagesLeavesAllAsItWas) {
   const Small small;
   const Tokens tokens = random_tokens(100, 37, 9);
   LanguageState state(
-      small.model, {.sequences = 2, .cache = KVCacheKind::kPaged, .pages = 6});
+      small.model, {.sequences = 8, .cache = KVCacheKind::kPaged, .pages = 15});
   const LanguageState::Reading first{0, std::span(tokens).first(60)};
   state.read({&first, 1});
   const auto scores = row_of(state, 0);
-  // 60 tokens take four of the six pages; the second chunk finds no more.
-  const std::vector<LanguageState::Reading> both = {
-      {1, tokens}, {0, std::span(tokens).first(1)}};
-  EXPECT_THROW(state.read(both), OutOfPages);
+  // 60 tokens take four of the fifteen pages, and the other texts one each.
+  // Eight texts are read 64 tokens at a time: the first 64 of the long one find
+  // four more, and the rest of it does not find three.
+  std::vector<LanguageState::Reading> all = {{1, tokens},
+                                             {0, std::span(tokens).first(1)}};
+  for (std::int64_t i = 2; i < 8; ++i) {
+    all.push_back({i, std::span(tokens).first(1)});
+  }
+  EXPECT_THROW(state.read(all), OutOfPages);
   EXPECT_EQ(state.length(0), 60);
   EXPECT_EQ(state.length(1), 0);
   EXPECT_EQ(row_of(state, 0), scores);
@@ -287,6 +346,25 @@ TEST(LanguageModel, SaysWhatItRefuses) {
   wrong.kv_heads = 4;
   EXPECT_EQ(refused(wrong, good),
             "LanguageModel: kv_heads must divide heads; 4 and 6 came");
+  wrong = c;
+  wrong.head_dim = std::int64_t{1} << 60;
+  EXPECT_EQ(refused(wrong, good),
+            "LanguageModel: a layer must be at most 1099511627776 wide; there "
+            "are 6 heads of 1152921504606846976, feed_forward_dim is 20");
+  wrong = c;
+  wrong.windowed = {true};
+  EXPECT_EQ(refused(wrong, good),
+            "LanguageModel: windowed must name every layer; it has 1 elements "
+            "for 3 layers");
+  wrong = c;
+  wrong.output_softcap = -1;
+  EXPECT_EQ(refused(wrong, good),
+            "LanguageModel: output_softcap must be finite and not negative; it "
+            "is -1");
+  wrong = c;
+  wrong.qkv_bias = true;
+  EXPECT_EQ(refused(wrong, good),
+            "LanguageModel: the parameter blk.0.attn_q.bias is missing");
   wrong = c;
   wrong.rotary.rotary_dim = 6;
   EXPECT_EQ(refused(wrong, good),
@@ -371,9 +449,11 @@ TEST(LanguageModel, RefusesSettingsOfGgufThatMakeNoModel) {
   EXPECT_EQ(refused({}), "nothing was thrown");
   EXPECT_EQ(refused_file(GgufWriter()),
             "the setting general.architecture is missing");
-  EXPECT_EQ(refused({}, "qwen2"),
-            "only models of the architecture 'llama' are read; this is "
-            "'qwen2'");
+  EXPECT_EQ(refused({}, "mamba"),
+            "the architectures llama, qwen2, qwen3, gemma, gemma2, gemma3, "
+            "phi3 and gpt2 are read; this is 'mamba'");
+  EXPECT_EQ(refused({{"llama.expert_count", 8}}),
+            "models with experts are not read; this has 8");
   EXPECT_EQ(refused({{"llama.block_count", 12345}}),
             "the setting llama.block_count is missing");
   EXPECT_EQ(refused({{"llama.embedding_length", 0}}),
@@ -437,6 +517,56 @@ TEST(LanguageModel, ScalesPositionsAsGgufSays) {
                .text("llama.rope.scaling.type", "yarn")
                .real("llama.rope.scaling.factor", 4)),
       plain);
+}
+
+TEST(LanguageModel, DividesFrequenciesAsGgufSays) {
+  const Small small;
+  const Tokens tokens = random_tokens(30, 37, 2);
+  const auto with = [&](GgufWriter writer) {
+    const std::string bytes = writer.bytes();
+    return read_alone(
+        LanguageModel::from_gguf(GgufFile::parse(bytes_of(bytes))), tokens, 30);
+  };
+  // Both pairs of a head of four by 4: what linear scaling does, too.
+  const auto& parameters = small.file.parameters();
+  EXPECT_EQ(with(small_gguf(parameters, {})
+                     .tensor("rope_freqs.weight", {2}, {4.0f, 4.0f})),
+            with(small_gguf(parameters, {})
+                     .text("llama.rope.scaling.type", "linear")
+                     .real("llama.rope.scaling.factor", 4)));
+  EXPECT_THROW(with(small_gguf(parameters, {})
+                        .tensor("rope_freqs.weight", {3}, {4.0f, 4.0f, 1.0f})),
+               ParseError);
+}
+
+TEST(LanguageModel, ReadsWeightsOfEveryType) {
+  // Halves that are floats exactly: the model is the same.
+  const Small small;
+  GgufWriter writer = small_gguf({}, {});
+  GgufWriter plain = small_gguf({}, {});
+  for (const auto& [name, view] : small.file.parameters()) {
+    const auto columns = static_cast<std::uint64_t>(view.extent(1));
+    const auto rows = static_cast<std::uint64_t>(view.extent(0));
+    std::vector<float> floats;
+    std::string halves;
+    for (std::int64_t i = 0; i < view.size(); ++i) {
+      const BFloat16 half(view.data()[i]);
+      floats.push_back(static_cast<float>(half));
+      halves += test::bytes_of_number(half.bits);
+    }
+    const bool vector = name.find("norm") != std::string::npos;
+    const auto extents =
+        vector ? std::vector{columns} : std::vector{columns, rows};
+    writer.blocks(name, extents, 30, halves);
+    plain.tensor(name, extents, floats);
+  }
+  const Tokens tokens = random_tokens(30, 37, 2);
+  const auto scores = [&](const GgufWriter& file) {
+    const std::string bytes = file.bytes();
+    return read_alone(
+        LanguageModel::from_gguf(GgufFile::parse(bytes_of(bytes))), tokens, 30);
+  };
+  EXPECT_EQ(scores(writer), scores(plain));
 }
 
 TEST(LoadLanguageModel, SaysWhatIsMissingOrDoesNotFit) {

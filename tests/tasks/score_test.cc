@@ -75,12 +75,52 @@ TEST(Chrf, WeighsRecallTwice) {
               100 * 5 * precision * recall / (4 * precision + recall), 1e-9);
 }
 
+TEST(ScoreWords, OfRougeAreLettersAndDigits) {
+  EXPECT_EQ(score_words(" Don't go, 3.5 \u212A\u00E9x! ",
+                        {.tokens = ScoreTokens::kRouge}),
+            "don t go 3 5 k x");
+}
+
+// "the cat sat" against "the the cat on": words 2/3 and 2/4, pairs 1/2 and 1/3;
+// in order, "the cat" is common.
+TEST(Rouge, CountsWordsPairsAndTheLongestSubsequence) {
+  const RougeScore score =
+      rouge(Lines{"The cat sat."}, Lines{"the the CAT on"});
+  EXPECT_NEAR(score.rouge1.precision, 100 * 2.0 / 3, 1e-9);
+  EXPECT_NEAR(score.rouge1.recall, 100 * 2.0 / 4, 1e-9);
+  EXPECT_NEAR(score.rouge1.f1, 100 * 4.0 / 7, 1e-9);
+  EXPECT_NEAR(score.rouge2.f1, 100 * 2.0 / 5, 1e-9);
+  EXPECT_NEAR(score.rougeL.f1, 100 * 4.0 / 7, 1e-9);
+  // The words are the same, the order is not: two of three are in order.
+  const RougeScore turned = rouge(Lines{"a b c"}, Lines{"c a b"});
+  EXPECT_NEAR(turned.rouge1.f1, 100, 1e-9);
+  EXPECT_NEAR(turned.rouge2.f1, 50, 1e-9);
+  EXPECT_NEAR(turned.rougeL.f1, 100 * 2.0 / 3, 1e-9);
+}
+
+TEST(Rouge, IsTheMeanOverPairsAndZeroWithoutWords) {
+  const RougeScore score = rouge(Lines{"a b", "!", "a"}, Lines{"a b", "a", ""});
+  EXPECT_NEAR(score.rouge1.f1, 100.0 / 3, 1e-9);
+  EXPECT_NEAR(score.rouge2.recall, 100.0 / 3, 1e-9);
+  EXPECT_NEAR(score.rougeL.precision, 100.0 / 3, 1e-9);
+}
+
+TEST(Rouge, CountsChineseCharactersWhereAsked) {
+  const Lines said = {"\u4F60\u597D"}, wanted = {"\u4F60\u6765"};
+  EXPECT_EQ(rouge(said, wanted).rouge1.f1, 0);
+  EXPECT_NEAR(rouge(said, wanted, {.tokens = ScoreTokens::kZh}).rouge1.f1, 50,
+              1e-9);
+}
+
 TEST(Score, RefusesUnequalNumbersOfLines) {
   EXPECT_THAT(
       [] {
         bleu(Lines{"a"}, Lines{"a", "b"});
       },
       ThrowsMessage<InvalidArgument>(HasSubstr("at least one; got 2 and 1")));
+  EXPECT_THAT([] { rouge(Lines{}, Lines{"a"}); },
+              ThrowsMessage<InvalidArgument>(
+                  HasSubstr("rouge: there must be as many")));
   EXPECT_THAT(
       [] { chrf(Lines{}, Lines{}); },
       ThrowsMessage<InvalidArgument>(HasSubstr("at least one; got 0 and 0")));

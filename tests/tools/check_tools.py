@@ -18,6 +18,7 @@ TABLE = """
 |---|---|---|---|
 | core | - | - | - |
 | mask | - | core | hwy |
+| capi | - | core, mask | - |
 """
 
 
@@ -73,6 +74,14 @@ class CheckIncludes(InATemporaryFolder):
         done = self.check("src/mask/mask.cc", text)
         self.assertEqual((done.returncode, done.stdout), (0, ""))
 
+    def test_the_header_for_c_belongs_to_its_folder(self):
+        done = self.check("src/mask/a.cc", SPDX + '#include "regard/c.h"\n')
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("mask may not include capi", done.stdout)
+        (self.folder / "src/mask/a.cc").unlink()
+        done = self.check("src/capi/a.cc", SPDX + '#include "regard/c.h"\n')
+        self.assertEqual((done.returncode, done.stdout), (0, ""))
+
     def test_a_folder_above_is_refused(self):
         done = self.check("src/core/a.cc", SPDX + '#include "regard/mask/mask.h"\n')
         self.assertEqual(done.returncode, 1)
@@ -108,14 +117,20 @@ class ExtractExamples(InATemporaryFolder):
 
     def test_only_blocks_with_a_main_are_taken(self):
         done, files = self.extract("```cpp\nint x;\n```\n\n```cpp\nint main() {}\n```\n")
-        self.assertEqual(done.stdout.split(), ["guide_1"])
+        self.assertEqual(done.stdout.split(), ["guide_1.cc"])
         self.assertEqual(list(files), ["guide_1.cc"])
         self.assertTrue(files["guide_1.cc"].endswith("int main() {}\n"))
 
     def test_a_block_that_includes_is_compiled_without_a_main_of_its_own(self):
         done, files = self.extract("```cpp\n#include <cmath>\nint x;\n```\n")
-        self.assertEqual(done.stdout.split(), ["guide_1"])
+        self.assertEqual(done.stdout.split(), ["guide_1.cc"])
         self.assertTrue(files["guide_1.cc"].endswith("#include <cmath>\nint x;\nint main() {}\n"))
+
+    def test_a_program_in_c_is_taken_as_one_in_c(self):
+        done, files = self.extract("```c\nint main(void) { return 0; }\n```\n"
+                                   "```cpp\nint main() {}\n```\n```c\n#include <math.h>\n```\n")
+        self.assertEqual(done.stdout.split(), ["guide_1.c", "guide_2.cc", "guide_3.c"])
+        self.assertTrue(files["guide_3.c"].endswith("#include <math.h>\nint main(void) { return 0; }\n"))
 
     def test_the_output_that_follows_is_taken(self):
         _, files = self.extract("```cpp\nint main() {}\n```\n\nOutput:\n\n```text\na\nb\n```\n")
@@ -253,7 +268,7 @@ class Documents(unittest.TestCase):
         # Another spelling, such as py or c++, would not be run.
         odd = [f"{document.relative_to(ROOT)}: {line}" for document, text in self.texts.items()
                for line in re.findall(r"^[ \t]*[`~]{3}.*", text, flags=re.M)
-               if not re.fullmatch(r"```(|cmake|cpp|python|sh|text)", line)]
+               if not re.fullmatch(r"```(|c|cmake|cpp|python|sh|text)", line)]
         self.assertEqual(odd, [])
 
     def test_a_page_in_chinese_has_the_parts_of_its_english_page(self):

@@ -57,6 +57,28 @@ TEST(Base64, IsThatOfItsStandard) {
   EXPECT_EQ(base64("\xff\xfe\xfd"), "//79");
 }
 
+TEST(ExportedPage, HoldsASecondTraceByNamesOfItsOwn) {
+  Trace beside = small_trace(1, 3);
+  beside.source = "b";
+  const std::string page = exported_page(small_trace(), {.beside = &beside});
+  EXPECT_THAT(content_of(page, "regard-trace"), HasSubstr("\"source\":\"a\""));
+  EXPECT_THAT(content_of(page, "regard-beside-trace"),
+              HasSubstr("\"source\":\"b\""));
+  const Section& other = beside.section(0);
+  EXPECT_EQ(content_of(page, "regard-beside-block-0-0-1"),
+            base64(little_endian(other.codes(0, 1))));
+  EXPECT_EQ(content_of(page, "regard-beside-block-0-rollout"),
+            base64(little_endian(other.rollout())));
+  EXPECT_EQ(content_of(page, "regard-block-0-0-1"),
+            base64(little_endian(small_trace().section(0).codes(0, 1))));
+  // Both count.
+  const Trace large = small_trace(9, 400);
+  const std::size_t most = exported_page(large).size() + 2000000;
+  EXPECT_THAT(
+      [&] { exported_page(large, {.most_bytes = most, .beside = &large}); },
+      ThrowsMessage<InvalidArgument>(HasSubstr("the page must have at most")));
+}
+
 TEST(ExportedPage, HoldsTheHeaderAndEveryBlock) {
   const std::string page = exported_page(small_trace());
   const auto header = nlohmann::json::parse(content_of(page, "regard-trace"));

@@ -11,13 +11,18 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <thread>
 
 #include "regard/core/error.h"
 #include "regard/core/version.h"
+#include "regard/tasks/language_model.h"
+#include "regard/tasks/text_encoder.h"
+#include "regard/view/encoding.h"
 #include "regard/view/page.h"
 #include "regard/view/translation.h"
+#include "support/encoder_folder.h"
 #include "view/request.h"
 #include "view/small_translator.h"
 
@@ -143,7 +148,7 @@ TEST_F(ViewServer, TellsOfItsModelAndLimits) {
   EXPECT_EQ(info["model"]["note"]["en"], "untrained");
   EXPECT_THAT(info["directions"].get<std::vector<std::string>>(),
               ElementsAre("en-de"));
-  EXPECT_EQ(info["can_translate"], true);
+  EXPECT_EQ(info["can_read"], true);
   EXPECT_EQ(info["trace"], nullptr);
   EXPECT_EQ(info["limits"]["characters"], 2000);
   EXPECT_EQ(info["limits"]["tokens"], 200);
@@ -173,11 +178,10 @@ TEST_F(ViewServer, TranslatesAndGivesTheWeights) {
   const auto rollout =
       client.Get("/api/weights?trace=" + id + "&section=0&layer=rollout");
   EXPECT_EQ(rollout->body, little_endian(truth.sections()[0].rollout()));
-  const auto link =
-      client.Get("/api/link?trace=" + id + "&section=2&queries=0-1&keys=1-1");
-  ASSERT_EQ(link->status, 200) << link->body;
-  EXPECT_EQ(link->body,
-            little_endian(truth.sections()[2].link({0, 1}, {1, 1})));
+  const auto rows =
+      client.Get("/api/rows?trace=" + id + "&section=2&queries=0-1");
+  ASSERT_EQ(rows->status, 200) << rows->body;
+  EXPECT_EQ(rows->body, little_endian(truth.sections()[2].rows_of({0, 1})));
   const auto vectors =
       client.Get("/api/vectors?trace=" + id + "&section=1&layer=2&head=0");
   ASSERT_EQ(vectors->status, 200) << vectors->body;
@@ -200,7 +204,7 @@ TEST_F(ViewServer, ShowsTheTraceItWasStartedWith) {
   const Running running(nullptr, trace);
   auto client = running.client();
   const auto info = json::parse(client.Get("/api/info")->body);
-  EXPECT_EQ(info["can_translate"], false);
+  EXPECT_EQ(info["can_read"], false);
   EXPECT_TRUE(info["directions"].empty());
   EXPECT_EQ(info["trace"]["source"], "a dog");
   const std::string id = info["trace"]["id"];
@@ -208,8 +212,84 @@ TEST_F(ViewServer, ShowsTheTraceItWasStartedWith) {
       client.Get("/api/weights?section=0&layer=0&head=0&trace=" + id)->body,
       little_endian(trace.sections()[0].codes(0, 0)));
   expect_refused(running, R"({"text": "a"})", 404, "no_model",
-                 "there is no model to translate with: start regard view "
+                 "there is no model to read a text: start regard view "
                  "--model");
+}
+
+TEST_F(ViewServer, LetsAnEncoderReadWhatIsTyped) {
+  const testing::TemporaryFolder folder;
+  testing::write_encoder_folder(folder.path());
+  const auto encoder = tasks::TextEncoder::load(folder.path());
+  ServerOptions options;
+  options.encoder = &encoder;
+  options.limits.tokens = 9;
+  const Running running(nullptr, {}, options);
+  auto client = running.client();
+  const json info = json::parse(client.Get("/api/info")->body);
+  EXPECT_EQ(info["can_read"], true);
+  EXPECT_TRUE(info["directions"].empty());
+  const auto result = client.Post(
+      "/api/trace", R"({"text": "the cats", "direction": ""})", kJson);
+  ASSERT_EQ(result->status, 200) << result->body;
+  const json trace = json::parse(result->body);
+  EXPECT_EQ(trace["axes"][0]["tokens"],
+            (json{"[CLS]", "the", "cats", "[SEP]"}));
+  const std::string id = trace["id"];
+  const Trace expected = trace_encoding(encoder, "the cats");
+  EXPECT_EQ(
+      client.Get("/api/weights?section=0&layer=1&head=1&trace=" + id)->body,
+      little_endian(expected.sections()[0].codes(1, 1)));
+  expect_refused(running, R"({"text": "a", "direction": "en-de"})", 400,
+                 "direction", "an encoder has no direction");
+  expect_refused(running, R"({"text": "a a a a a a a a"})", 422, "too_long",
+                 "a text may have at most 9 tokens; it has 10");
+}
+
+TEST_F(ViewServer, HasASecondTraceBesideTheFirst) {
+  ServerOptions options;
+  options.beside = trace_translation(*small_.translator, "a dog sees the cat");
+  const Trace truth = *options.beside;
+  const Running running(
+      nullptr, trace_translation(*small_.translator, "the cat sees"), options);
+  auto client = running.client();
+  const json info = json::parse(client.Get("/api/info")->body);
+  EXPECT_EQ(info["trace"]["source"], "the cat sees");
+  EXPECT_EQ(info["beside"]["source"], "a dog sees the cat");
+  const std::string id = info["beside"]["id"];
+  EXPECT_NE(id, info["trace"]["id"]);
+  EXPECT_EQ(
+      client.Get("/api/weights?section=0&layer=1&head=2&trace=" + id)->body,
+      little_endian(truth.sections()[0].codes(1, 2)));
+}
+
+TEST_F(ViewServer, LetsALanguageModelGoOnWithWhatIsTyped) {
+  const std::filesystem::path folder =
+      std::filesystem::path(REGARD_SOURCE_DIR) / "../shared/models/stories260K";
+  if (!std::filesystem::exists(folder)) {
+    GTEST_SKIP() << folder << " is not there";
+  }
+  const tasks::LoadedModel loaded =
+      tasks::load_language_model(folder / "stories260K.f32.gguf");
+  ServerOptions options;
+  options.language_model = &loaded;
+  options.max_tokens = 3;
+  options.limits.tokens = 9;
+  const Running running(nullptr, {}, options);
+  auto client = running.client();
+  const json info = json::parse(client.Get("/api/info")->body);
+  EXPECT_EQ(info["can_read"], true);
+  EXPECT_TRUE(info["directions"].empty());
+  const auto result =
+      client.Post("/api/trace", R"({"text": "Once upon"})", kJson);
+  ASSERT_EQ(result->status, 200) << result->body;
+  const json trace = json::parse(result->body);
+  EXPECT_EQ(trace["target"], " a time,");  // as every story begins
+  EXPECT_EQ(trace["sections"][0]["name"], "decoder");
+  EXPECT_EQ(trace["sections"][0]["causal"], true);
+  expect_refused(running, R"({"text": "a", "direction": "en-de"})", 400,
+                 "direction", "a language model has no direction");
+  expect_refused(running, R"({"text": "a b c d e f g h i j"})", 422, "too_long",
+                 "a text may have at most 9 tokens; it has 13");
 }
 
 TEST_F(ViewServer, RefusesWhatIsNoText) {
@@ -351,12 +431,12 @@ TEST_F(ViewServer, RefusesBlocksThatAreNotThere) {
          "layer must be a number");
   expect("?trace=start&section=0&layer=0&head=3", 400, "bad_request",
          "got layer 0, head 3");
-  route = "/api/link";
-  expect("?trace=no&section=0&queries=0-0&keys=0-0", 404, "gone", "make room");
-  expect("?trace=start&section=0&keys=0-0", 400, "bad_request",
+  route = "/api/rows";
+  expect("?trace=no&section=0&queries=0-0", 404, "gone", "make room");
+  expect("?trace=start&section=0", 400, "bad_request",
          "queries must be two numbers, such as 3-4");
-  expect("?trace=start&section=0&queries=0-0&keys=0-99", 400, "bad_request",
-         "'encoder' has keys 0 .. 2; got 0 to 99");
+  expect("?trace=start&section=0&queries=0-99", 400, "bad_request",
+         "'encoder' has queries 0 .. 2; got 0 to 99");
 }
 
 // Only a page's own origin may read; only our own names lead here.

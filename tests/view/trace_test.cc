@@ -169,27 +169,25 @@ TEST(Section, CallsNoHeadTellingThatLooksEverywhereOrAtOnePlace) {
   EXPECT_EQ(telling(Tensor({1.0f}, {1, 1, 1}), true), 0);
 }
 
-TEST(Section, RanksHeadsByALink) {
+TEST(Section, GivesTheRowsOfATokenInEveryHead) {
   Section section({"s", 0, 1, 2, false}, 2, 3);
   section.add_layer(view_of(Tensor({0.5f, 0.25f, 0.25f, 0.0f, 0.0f, 1.0f,  //
                                     1.0f, 0.0f, 0.0f, 0.2f, 0.8f, 0.0f},
                                    {2, 2, 3})));
-  EXPECT_THAT(section.link({0, 0}, {1, 1}), ElementsAre(16384, 0));
-  // Summed over keys 1 and 2, averaged over queries 0 and 1.
-  EXPECT_THAT(section.link({0, 1}, {1, 2}),
-              ElementsAre((16384 + 16384 + 65535 + 1) / 2, (52428 + 1) / 2));
+  EXPECT_THAT(section.rows_of({1, 1}),
+              ElementsAre(0, 0, 65535, 13107, 52428, 0));
+  // The mean of queries 0 and 1; halves go up.
   EXPECT_THAT(
-      [&] {
-        (void)section.link({0, 2}, {0, 0});
-      },
-      ThrowsMessage<InvalidArgument>(
-          HasSubstr("'s' has queries 0 .. 1; got 0 to 2")));
-  EXPECT_THAT(
-      [&] {
-        (void)section.link({0, 0}, {2, 1});
-      },
-      ThrowsMessage<InvalidArgument>(
-          HasSubstr("'s' has keys 0 .. 2; got 2 to 1")));
+      section.rows_of({0, 1}),
+      ElementsAre((32768 + 0) / 2, (16384 + 0) / 2, (16384 + 65535 + 1) / 2,
+                  (65535 + 13107) / 2, (0 + 52428) / 2, 0));
+  for (const auto& [first, last] : {std::pair{0, 2}, {-1, 0}, {1, 0}}) {
+    const Section::Range range{first, last};
+    EXPECT_THAT([&] { (void)section.rows_of(range); },
+                ThrowsMessage<InvalidArgument>(HasSubstr(
+                    "'s' has queries 0 .. 1; got " + std::to_string(first) +
+                    " to " + std::to_string(last))));
+  }
 }
 
 TEST(Section, KeepsQueriesAndKeysInHalfPrecision) {

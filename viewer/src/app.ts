@@ -3,14 +3,19 @@
 import type { Curve, PaletteName } from './color';
 import { CURVES, PALETTES } from './color';
 import { recall, remember } from './dom';
-import { visibleKeys, type Theme } from './heat';
+import type { Theme } from './heat';
 import { fill, isKey, languageOf, STRINGS, type Key, type Language } from './i18n';
 import { fitPlace, readPlace, writePlace, type Place } from './permalink';
-import { asSourceError, BlockCache, type Info, type Source, type SourceError } from './source';
-import { groupAt, groupsOf, throughLens, type Pair } from './lens';
+import { asSourceError, type Info, type Source, type SourceError } from './source';
+import { alignWords, inverse } from './align';
+import { candidates, findPronoun, type Rows } from './finds';
+import { Follower } from './follower';
+import { groupAt, type Pair } from './lens';
+import { isPair, Look, type Axes } from './look';
+import { openingOf } from './opening';
 import { hasColumn, openingPlace, QUESTIONS, type Link, type Order } from './statistics';
-import { pairOf, showGroups, showTokens, wordsOf, type Group } from './tokens';
-import { keysOf, queriesOf, shownRows, type Block, type Layer, type Section, type Trace, type Vectors } from './trace';
+import type { Group } from './tokens';
+import type { Block, Layer, Section, Trace, Vectors } from './trace';
 
 export interface Focus {
   q: number | null;
@@ -31,27 +36,30 @@ export interface State extends Place {
   error: SourceError | null;
   blocks: number; // grows when the weights of a head have come
   link: Link | null; // of the two tokens that were clicked
+  rows: AskedRows | null;
+  otherTrace: Trace | null; // of the sentence beside
+  otherFocus: Focus | null;
 }
 
-// What stands on the two axes: who asks, and who is read.
-interface Axes {
-  name: string; // of the state that it belongs to
-  rows: Group[];
-  columns: Group[];
-  queries: string[];
-  keys: string[];
-  ends: number[]; // how many columns a row sees
+// Two sentences stand side by side.
+export type Side = 'main' | 'other';
+interface Alignment {
+  rows: (number | null)[];
+  columns: (number | null)[];
+}
+
+// Where one word looks in every head.
+export interface AskedRows {
+  query: Group;
+  codes: Rows;
+  other: Rows | null; // its word of the sentence beside
 }
 
 export type Changed = ReadonlySet<keyof State>;
 type Listener = (changed: Changed) => void;
 
-// Is it between the two sentences of a pair?
-const isPair = (trace: Trace, section: Section): boolean =>
-  section.queries === section.keys && pairOf(keysOf(trace, section)) !== null;
-
-const BLOCK_BYTES = 48 << 20;
-const MOST_VECTORS = 64; // heads whose queries and keys are kept
+// What decides where the focus of the sentence beside is.
+const OF_FOCUS = ['trace', 'otherTrace', 'section', 'words', 'pair', 'view'] as const;
 
 function pick<T extends string>(value: string | null, allowed: readonly T[], otherwise: T): T {
   return allowed.includes(value as T) ? (value as T) : otherwise;
@@ -60,16 +68,11 @@ function pick<T extends string>(value: string | null, allowed: readonly T[], oth
 export class App {
   readonly state: State;
   private readonly listeners: Listener[] = [];
-  private readonly cache = new BlockCache(BLOCK_BYTES);
-  // Blocks of this trace: a new one has sets of its own, whatever is still on its way.
-  private coming = new Set<string>();
-  private failed = new Set<string>(); // not asked for again until someone wishes it
-  private labels = new Map<number, string[]>();
-  private axes: Axes | null = null;
-  private seen = new WeakMap<Block, { name: string; block: Block }>();
-  private vectorsHeld = new Map<string, Vectors>();
+  private look: Look | null = null;
+  private other: Look | null = null; // of the sentence beside it
+  private alignment: ({ name: string } & Record<Side, Alignment>) | null = null;
+  private readonly follower = new Follower(this);
   private before: { layer: number; view: Place['view'] } = { layer: 0, view: 'head' }; // the rollout
-  private linkName = '';
   private asking = 0;
   private readonly media = window.matchMedia('(prefers-color-scheme: dark)');
   private colors: Theme | null = null;
@@ -91,6 +94,9 @@ export class App {
       error: null,
       blocks: 0,
       link: null,
+      rows: null,
+      otherTrace: null,
+      otherFocus: null,
     };
     if (!place.chosen) this.state.words = recall('words') !== 'no';
     this.media.addEventListener('change', () => this.set({ theme: this.state.theme }, true));
@@ -114,18 +120,23 @@ export class App {
     for (const key of ['language', 'theme', 'palette', 'curve'] as const)
       if (changed.has(key)) remember(key, this.state[key]);
     if (changed.has('theme')) this.colors = null;
-    if (changed.has('trace')) {
-      this.axes = null;
-      this.vectorsHeld.clear();
-      this.cache.clear();
-      this.coming = new Set();
-      this.failed = new Set();
-      this.labels = new Map();
+    if (changed.has('trace')) this.look = this.wear(this.state.trace);
+    if (changed.has('otherTrace')) this.other = this.wear(this.state.otherTrace);
+    if (changed.has('trace') || changed.has('otherTrace')) {
+      this.alignment = null;
+      this.follower.startAnew();
+    }
+    if (patch.otherFocus === undefined && ('focus' in patch || OF_FOCUS.some((key) => changed.has(key)))) {
+      const there = this.focusAcross('main', this.state.focus);
+      if (there !== this.state.otherFocus) changed.add('otherFocus');
+      this.state.otherFocus = there;
     }
     for (const listener of this.listeners) listener(changed);
     // What only follows the pointer is not worth an address.
-    if (!changed.has('focus') || changed.size > 1 || this.state.pinned) this.writeAddress();
-    this.followLink();
+    const pointed = [...changed].every((key) => key === 'focus' || key === 'otherFocus');
+    if (pointed && !this.state.pinned) return;
+    this.writeAddress();
+    this.follower.follow();
   }
 
   t(key: Key, values: Record<string, string | number> = {}): string {
@@ -178,38 +189,8 @@ export class App {
     return this.t('placeOf', { section: this.sectionName(section), layer, head });
   }
 
-  // Tokens as they are shown.
-  axis(index: number): string[] {
-    let shown = this.labels.get(index);
-    if (!shown) {
-      shown = showTokens(this.state.trace!.axes[index].tokens);
-      this.labels.set(index, shown);
-    }
-    return shown;
-  }
-
-  // Both axes as they are looked at: pieces or words, of one sentence or of both.
-  private lensOf({ section, words, pair, view }: Pick<State, 'section' | 'words' | 'pair' | 'view'>): Axes {
-    // Queries and keys belong to pieces: there they stay apart.
-    const merged = words && view !== 'qk';
-    const name = `${section}/${merged}/${pair}`;
-    if (this.axes?.name === name) return this.axes;
-    const trace = this.state.trace!;
-    const one = trace.sections[section];
-    const [asking, read] = [queriesOf(trace, one), keysOf(trace, one)];
-    const rows = groupsOf(asking, merged, pair.slice(0, 1));
-    const columns = groupsOf(read, merged, pair.slice(1));
-    const ends = rows.map(({ to }) => {
-      if (!one.causal) return columns.length;
-      const visible = visibleKeys(one, asking.length, read.length, to - 1);
-      return columns.filter((group) => group.from < visible).length;
-    });
-    const [queries, keys] = [showGroups(asking, rows), showGroups(read, columns)];
-    return (this.axes = { name, rows, columns, queries, keys, ends });
-  }
-
   private get lens(): Axes {
-    return this.lensOf(this.state);
+    return this.look!.lens;
   }
 
   get queries(): string[] {
@@ -236,9 +217,7 @@ export class App {
 
   // Is there a word of several pieces, or a pair of sentences?
   get hasPieces(): boolean {
-    const { trace } = this.state;
-    const one = this.section!;
-    return [queriesOf(trace!, one), keysOf(trace!, one)].some((tokens) => wordsOf(tokens).length < tokens.length);
+    return this.look!.hasPieces;
   }
 
   get hasPair(): boolean {
@@ -246,78 +225,72 @@ export class App {
   }
 
   get rowsShown(): number {
-    const shown = shownRows(this.state.trace!, this.section!, this.state.step);
-    return this.lens.rows.filter((group) => group.from < shown).length;
+    return this.look!.rowsShown;
   }
 
-  // The weights of a head as they are looked at, where they are here; otherwise
-  // they are sent for, and `blocks` changes when they come.
   block(layer: Layer, head: number): Block | null {
-    const { trace, section } = this.state;
-    if (!trace) return null;
-    const name = layer === 'rollout' ? `${section}/rollout` : `${section}/${layer}/${head}`;
-    const whole = this.cache.get(name);
-    if (!whole) {
-      this.fetch(
-        name,
-        () => this.source.block(trace, section, layer, head),
-        (block) => this.cache.put(name, block),
-      );
-      return null;
-    }
-    const { rows, columns, name: lens } = this.lens;
-    if (rows.length === whole.rows && columns.length === whole.columns) return whole;
-    const shown = shownRows(trace, this.section!, this.state.step);
-    let held = this.seen.get(whole);
-    if (held?.name !== `${lens}/${shown}`) {
-      held = { name: `${lens}/${shown}`, block: throughLens(whole, rows, columns, shown) };
-      this.seen.set(whole, held);
-    }
-    return held.block;
+    return this.look?.block(layer, head) ?? null;
   }
 
-  // The queries and keys of a head, like its weights.
   vectors(layer: number, head: number): Vectors | null {
-    const { trace, section } = this.state;
-    if (!trace || !this.section!.vectors) return null;
-    const name = `vectors/${section}/${layer}/${head}`;
-    const held = this.vectorsHeld.get(name);
-    if (!held)
-      this.fetch(
-        name,
-        () => this.source.vectors(trace, section, layer, head),
-        (came) => {
-          if (this.vectorsHeld.size >= MOST_VECTORS) this.vectorsHeld.clear();
-          this.vectorsHeld.set(name, came);
-        },
-      );
-    return held ?? null;
+    return this.look?.vectors(layer, head) ?? null;
   }
 
-  private fetch<T>(name: string, load: () => Promise<T>, keep: (came: T) => void): void {
-    if (!this.coming.has(name) && !this.failed.has(name)) void this.load(name, load, keep);
+  private wear(trace: Trace | null): Look | null {
+    return (
+      trace &&
+      new Look(this.source, trace, this.state, (look, error) => {
+        if (look !== this.look && look !== this.other) return; // of a sentence that is gone
+        this.set(error === null ? { blocks: this.state.blocks + 1 } : { error: asSourceError(error) });
+      })
+    );
   }
 
-  private async load<T>(name: string, load: () => Promise<T>, keep: (came: T) => void): Promise<void> {
-    const { coming, failed } = this;
-    const { trace } = this.state;
-    coming.add(name);
-    try {
-      const came = await load();
-      if (this.state.trace !== trace) return;
-      keep(came);
-      this.set({ blocks: this.state.blocks + 1 });
-    } catch (error) {
-      failed.add(name);
-      if (this.state.trace === trace) this.set({ error: asSourceError(error) });
-    } finally {
-      coming.delete(name);
+  // Are two sentences side by side?
+  get compares(): boolean {
+    return this.other !== null && (this.state.view === 'head' || this.state.view === 'lines');
+  }
+
+  // For each row and column of a sentence the one of the other sentence.
+  across(from: Side): { rows: (number | null)[]; columns: (number | null)[] } {
+    const [here, there] = [this.look!.lens, this.other!.lens];
+    const { name } = here;
+    if (this.alignment?.name !== name) {
+      const rows = alignWords(here.queries, there.queries);
+      const columns = alignWords(here.keys, there.keys);
+      const other = { rows: inverse(rows, there.queries.length), columns: inverse(columns, there.keys.length) };
+      this.alignment = { name, main: { rows, columns }, other };
     }
+    return this.alignment[from];
+  }
+
+  lookOf(side: Side): Look | null {
+    return side === 'main' ? this.look : this.other;
+  }
+
+  focusOf(side: Side): Focus | null {
+    return side === 'main' ? this.state.focus : this.state.otherFocus;
+  }
+
+  private focusAcross(from: Side, focus: Focus | null): Focus | null {
+    if (!this.look || !this.other || !focus) return null;
+    const { rows, columns } = this.across(from);
+    const q = focus.q === null ? null : (rows[focus.q] ?? null);
+    const k = focus.k === null ? null : (columns[focus.k] ?? null);
+    return q === null && k === null ? null : { q, k };
+  }
+
+  // The pointer or the keyboard is at a place of one sentence, and so of the other.
+  point(side: Side, at: Focus | null, pinned: boolean): void {
+    const there = this.focusAcross(side, at);
+    const [focus, otherFocus] = side === 'main' ? [at, there] : [there, at];
+    this.set({ focus, otherFocus, pinned });
   }
 
   // Asks again for weights that did not come.
   retryBlocks(): void {
-    this.failed.clear();
+    this.look?.forgive();
+    this.other?.forgive();
     this.set({ error: null, blocks: this.state.blocks + 1 });
   }
 
@@ -326,19 +299,23 @@ export class App {
     try {
       const info = await this.source.info();
       const direction = info.directions.includes(wanted.direction) ? wanted.direction : (info.directions[0] ?? '');
-      if (info.canTranslate && wanted.text !== '') {
+      if (info.canRead && wanted.text !== '') {
         this.set({ info, direction });
         await this.ask(wanted.text, direction, wanted);
       } else if (info.trace) {
+        const { trace, beside } = info;
+        const place = await openingOf(this.source, trace, wanted);
         this.set({
           info,
           direction,
-          text: info.trace.source,
+          text: trace.source,
+          beside: beside?.source ?? '',
           busy: false,
-          trace: info.trace,
-          ...this.fit(info.trace, wanted),
+          trace,
+          otherTrace: beside,
+          ...this.fit(trace, place),
         });
-        this.click(wanted.at);
+        this.click(place.at);
       } else {
         this.set({ info, direction, busy: false });
       }
@@ -347,23 +324,31 @@ export class App {
     }
   }
 
-  async ask(text: string, direction: string, wanted: Place = this.state): Promise<void> {
+  async ask(text: string, direction: string, wanted: Place = this.state, beside = wanted.beside): Promise<void> {
     const turn = ++this.asking;
-    this.set({ busy: true, error: null, text, direction });
+    const kept = wanted === this.state;
+    this.set({ busy: true, error: null, text, direction, beside });
     try {
-      const trace = await this.source.trace(text, direction);
+      const [trace, otherTrace] = await Promise.all([
+        this.source.trace(text, direction),
+        beside === '' ? null : this.source.trace(beside, direction),
+      ]);
+      const place = await openingOf(this.source, trace, kept ? { ...this.state, step: 0, at: null } : wanted);
       if (turn !== this.asking) return; // a newer sentence is on its way
-      this.set({
-        trace,
-        busy: false,
-        focus: null,
-        pinned: false,
-        ...this.fit(trace, { ...wanted, step: wanted === this.state ? 0 : wanted.step }),
-      });
-      if (wanted !== this.state) this.click(wanted.at);
+      this.set({ trace, otherTrace, busy: false, focus: null, pinned: false, ...this.fit(trace, place) });
+      this.click(place.at);
     } catch (error) {
       if (turn === this.asking) this.set({ error: asSourceError(error), busy: false });
     }
+  }
+
+  // Whose looks at far words are ranked: the word that was clicked, else the pronoun.
+  asker(): { q: number; among: number[] } | null {
+    const { trace, focus, pinned } = this.state;
+    if (!trace || this.section!.queries !== this.section!.keys) return null;
+    if (!pinned || !focus || focus.q === null) return findPronoun(this.lens, this.section!.causal);
+    const { q } = focus;
+    return { q, among: candidates(this.lens, q, this.section!.causal) };
   }
 
   private fit(trace: Trace, place: Place): Partial<State> {
@@ -382,34 +367,14 @@ export class App {
     if (at && (at.q ?? 0) < rows && (at.k ?? 0) < columns) this.set({ focus: at, pinned: true });
   }
 
-  // Heads by the link between two tokens, as soon as both are chosen.
-  private followLink(): void {
-    const { trace, section, focus, pinned } = this.state;
-    const both = trace && pinned && focus && focus.q !== null && focus.k !== null;
-    const query = both ? this.lens.rows[focus.q!] : undefined;
-    const key = both ? this.lens.columns[focus.k!] : undefined;
-    const range = ({ from, to }: Group) => `${from}-${to}`;
-    const name = query && key ? `${trace!.id}/${section}/${range(query)}/${range(key)}` : '';
-    if (name === this.linkName) return;
-    this.linkName = name;
-    const order: Order = this.state.order.column === 'link' ? { column: 'head', descending: false } : this.state.order;
-    if (!query || !key) return this.set({ link: null, order });
-    void this.source.link(trace!, section, query, key).then(
-      (link) => {
-        if (name === this.linkName) this.set({ link, order: { column: 'link', descending: true } });
-      },
-      (error) => {
-        if (name === this.linkName) this.set({ link: null, order, error: asSourceError(error) });
-      },
-    );
-  }
-
   private written = '';
   private writeAddress(): void {
     if (!this.state.trace) return;
-    const text = this.state.info?.canTranslate ? this.state.text : '';
+    const live = this.state.info?.canRead === true;
+    const text = live ? this.state.text : '';
+    const beside = live ? this.state.beside : '';
     const at = this.state.pinned ? this.state.focus : null;
-    this.written = writePlace({ ...this.state, at, text, direction: text ? this.state.direction : '' });
+    this.written = writePlace({ ...this.state, at, text, beside, direction: text ? this.state.direction : '' });
     try {
       if (location.hash !== this.written) history.replaceState(null, '', this.written);
     } catch {
@@ -423,9 +388,11 @@ export class App {
     const place = readPlace(location.hash);
     const { trace, info } = this.state;
     if (
-      info.canTranslate &&
+      info.canRead &&
       place.text !== '' &&
-      (place.text !== this.state.text || (place.direction !== '' && place.direction !== this.state.direction))
+      (place.text !== this.state.text ||
+        place.beside !== this.state.beside ||
+        (place.direction !== '' && place.direction !== this.state.direction))
     ) {
       void this.ask(place.text, place.direction || this.state.direction, place);
     } else if (trace) {
@@ -455,11 +422,11 @@ export class App {
     // What was said about one head does not follow to the next.
     const moved = fitted.section !== this.state.section;
     const other = moved || fitted.layer !== this.state.layer || fitted.head !== this.state.head;
-    if (other) this.failed.clear();
+    if (other) [this.look, this.other].forEach((one) => one?.forgive());
     const error = other && this.state.error?.code === 'missing_block' ? null : this.state.error;
     const { section, layer, head, heads, view, step, words, pair } = fitted;
     const place = { section, layer, head, heads, view, step, words, pair, error };
-    const focus = moved ? null : this.focusThrough(this.lensOf(fitted));
+    const focus = moved ? null : this.focusThrough(this.look!.lensOf(fitted));
     this.set({ ...place, focus, pinned: this.state.pinned && focus !== null });
     if (patch.words !== undefined) remember('words', patch.words ? 'yes' : 'no');
   }
@@ -513,6 +480,6 @@ export class App {
   }
 
   get matrix(): { rows: number; columns: number } {
-    return { rows: this.lens.rows.length, columns: this.lens.columns.length };
+    return this.look!.matrix;
   }
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Draws tokens on two sides and a line for each weight between them.
 import { position, type Curve } from './color';
-import type { Theme } from './heat';
+import { cellText, type Theme } from './heat';
 import type { LinesLayout } from './layout';
 import type { Pen } from './pen';
 import { isSpecial, shorten } from './tokens';
@@ -134,7 +134,11 @@ function paintSide(
       : !chosen && focus && focus.side !== side
         ? 0.35 + 0.65 * Math.min(1, Math.sqrt(strength) * 1.3)
         : 1;
-    pen.text(side === 'query' ? x - 2 : x + 2, y, shorten(tokens[i], longest), {
+    // One head alone has room for its numbers.
+    const number = picture.heads.length === 1 && strength >= 0.1 ? cellText(strength) : '';
+    const label = shorten(tokens[i], longest);
+    const parts = side === 'query' ? [number, label] : [label, number];
+    pen.text(side === 'query' ? x - 2 : x + 2, y, parts.filter(Boolean).join('  '), {
       fill: chosen ? theme.accent : isSpecial(tokens[i]) ? theme.soft : theme.ink,
       size,
       align,

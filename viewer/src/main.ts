@@ -3,13 +3,16 @@ import './style.css';
 import { App, type Changed } from './app';
 import { h } from './dom';
 import { Composer } from './panels/composer';
+import { Finds } from './panels/finds';
 import { Help } from './panels/help';
 import { Legend } from './panels/legend';
 import { Readout } from './panels/readout';
 import { StatisticsPanel } from './panels/statistics';
 import { Steps } from './panels/steps';
 import { Toolbar } from './panels/toolbar';
-import { download, fileName, toJson, toPng, toSvg } from './save';
+import { showDifference } from './panels/difference';
+import type { Picture } from './pen';
+import { download, fileName, sideBySide, toJson, toPng, toSvg } from './save';
 import { findSource } from './source';
 import { GridView } from './views/grid';
 import { HeadView } from './views/head';
@@ -29,6 +32,9 @@ class Page {
   private readonly grid = new GridView(this.app, (text) => this.readout.say(text));
   private readonly head = new HeadView(this.app);
   private readonly lines = new LinesView(this.app);
+  private readonly besides = { head: new HeadView(this.app, 'other'), lines: new LinesView(this.app, 'other') };
+  private readonly captions = [h('figcaption'), h('figcaption')];
+  private readonly finds = new Finds(this.app, () => this.reveal());
   private readonly toolbar = new Toolbar(this.app, {
     zoom: (by) => this.zoom(by),
     save: (kind) => void this.save(kind),
@@ -66,7 +72,16 @@ class Page {
         h('h1', {}, 'regard', this.tagline),
         h('div', { class: 'row' }, this.languageButton, this.themeButton, this.helpButton),
       ),
-      h('main', {}, this.model, this.composer.element, this.steps.element, this.toolbar.element, this.work),
+      h(
+        'main',
+        {},
+        this.model,
+        this.composer.element,
+        this.steps.element,
+        this.toolbar.element,
+        this.finds.element,
+        this.work,
+      ),
       this.help.element,
       this.toast,
     );
@@ -80,6 +95,12 @@ class Page {
     return { grid: this.grid, head: this.head, lines: this.lines, qk: this.qk }[this.app.state.view];
   }
 
+  // What shows the sentence beside, while there is one.
+  private get beside(): View | null {
+    const { view } = this.app.state;
+    return this.app.compares && (view === 'head' || view === 'lines') ? this.besides[view] : null;
+  }
+
   // The chosen head comes onto the screen.
   private reveal(): void {
     if (this.app.state.view === 'grid') this.grid.scrollToChosen();
@@ -90,9 +111,11 @@ class Page {
     const { app } = this;
     const { state } = app;
     // Only the drawing and the words beside it follow the pointer.
-    if ([...changed].every((key) => key === 'focus' || key === 'pinned')) {
+    if ([...changed].every((key) => key === 'focus' || key === 'otherFocus' || key === 'pinned')) {
       if (state.view !== 'grid') this.view.update(changed);
+      this.beside?.update(changed);
       this.readout.update(changed);
+      this.finds.update(changed);
       return;
     }
     if (changed.has('theme')) void app.theme;
@@ -106,9 +129,11 @@ class Page {
     this.toolbar.update(changed);
     this.title.textContent = app.placeName();
     this.title.hidden = state.view === 'grid';
-    const switched = this.stage.firstChild !== this.view.element;
-    if (switched) this.stage.replaceChildren(this.view.element);
-    this.view.update(switched ? (new Set([...changed, 'view']) as Changed) : changed);
+    const switched = this.showStage();
+    const news = switched ? (new Set([...changed, 'view']) as Changed) : changed;
+    this.view.update(news);
+    this.beside?.update(news);
+    this.finds.update(changed);
     this.readout.update(changed);
     this.legend.update(changed);
     // The picture first: a table of many heads takes longer than they do.
@@ -118,6 +143,26 @@ class Page {
     if (changed.has('trace') && state.trace) requestAnimationFrame(() => performance.mark('regard-shown'));
     if (changed.has('error') || changed.has('trace')) this.pending = null;
     else if (changed.has('blocks') && this.pending) void this.save(this.pending);
+  }
+
+  private shown = '';
+  // Puts the view onto the page, or two of them side by side; false: they are there.
+  private showStage(): boolean {
+    const { beside, view } = this;
+    const { trace, otherTrace } = this.app.state;
+    if (beside) showDifference(this.captions, trace!.source, otherTrace!.source);
+    const name = `${this.app.state.view}/${beside !== null}`;
+    if (name === this.shown) return false;
+    this.shown = name;
+    this.work.classList.toggle('two', beside !== null);
+    this.stage.classList.toggle('two', beside !== null);
+    if (beside) {
+      const pane = (i: number, one: View) => h('figure', { class: 'pane' }, this.captions[i], one.element);
+      this.stage.replaceChildren(pane(0, view), pane(1, beside));
+    } else {
+      this.stage.replaceChildren(view.element);
+    }
+    return true;
   }
 
   private relabel(): void {
@@ -171,7 +216,7 @@ class Page {
       const block = app.block(app.state.layer, app.state.head);
       if (block) content = new Blob([toJson(app, block)], { type: 'application/json' });
     } else {
-      const picture = this.view.picture();
+      const picture = this.picture();
       if (picture && kind === 'svg') content = new Blob([toSvg(app, picture)], { type: 'image/svg+xml' });
       if (picture && kind === 'png') content = await toPng(app, picture);
     }
@@ -184,6 +229,13 @@ class Page {
     this.pending = null;
     download(name, content);
     this.tell(app.t('saved', { name }));
+  }
+
+  private picture(): Picture | null {
+    const picture = this.view.picture();
+    if (!this.beside || !picture) return picture;
+    const beside = this.beside.picture();
+    return beside && sideBySide(picture, beside);
   }
 
   private pending: 'png' | 'svg' | 'json' | null = null;
@@ -247,6 +299,7 @@ class Page {
       '-': () => this.zoom(-1),
       '0': () => this.zoom(0),
       '/': () => this.composer.focus(),
+      c: () => this.composer.focusBeside(),
       t: () => this.switchTheme(),
       l: () => this.switchLanguage(),
       '?': () => this.help.toggle(),

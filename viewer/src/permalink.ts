@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What is looked at, in the address:
-// #text=...&direction=...&section=0&layer=1&head=2&view=head&words=1&at=3,5&step=3
+// #text=...&beside=...&direction=...&section=0&layer=1&head=2&view=head&words=1&at=3,5&step=3
 import { PAIRS, type Pair } from './lens';
 import type { Layer } from './trace';
 
@@ -9,6 +9,7 @@ export const VIEWS: readonly ViewName[] = ['grid', 'head', 'lines', 'qk'];
 
 export interface Place {
   text: string;
+  beside: string; // the text that it is compared with; empty: none
   direction: string;
   section: number;
   layer: Layer;
@@ -25,6 +26,7 @@ export interface Place {
 export function writePlace(place: Place): string {
   const parts: [string, string][] = [];
   if (place.text !== '') parts.push(['text', place.text]);
+  if (place.beside !== '') parts.push(['beside', place.beside]);
   if (place.direction !== '') parts.push(['direction', place.direction]);
   parts.push(['section', String(place.section)], ['layer', String(place.layer)], ['head', String(place.head)]);
   if (place.heads.length > 1) parts.push(['heads', place.heads.join(',')]);
@@ -62,6 +64,7 @@ export function readPlace(hash: string): Place {
     .map(Number);
   return {
     text: found.get('text') ?? '',
+    beside: found.get('beside') ?? '',
     direction: found.get('direction') ?? '',
     section: whole(found.get('section')),
     layer: found.get('layer') === 'rollout' ? 'rollout' : whole(found.get('layer')),

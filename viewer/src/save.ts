@@ -8,16 +8,26 @@ const MARGIN = 28;
 const TITLE = 30;
 const LARGEST_SIDE = 16000; // what browsers give a canvas
 
-// Moves what is drawn, so that a title fits above it.
-function framed(pen: Pen): Pen {
-  const x0 = MARGIN;
-  const y0 = MARGIN + TITLE;
+// Moves what is drawn.
+function moved(pen: Pen, x0: number, y0: number): Pen {
   return {
     rect: (x, y, ...rest) => pen.rect(x + x0, y + y0, ...rest),
     line: (x1, y1, x2, y2, ...rest) => pen.line(x1 + x0, y1 + y0, x2 + x0, y2 + y0, ...rest),
     curve: (x1, y1, x2, y2, ...rest) => pen.curve(x1 + x0, y1 + y0, x2 + x0, y2 + y0, ...rest),
     text: (x, y, ...rest) => pen.text(x + x0, y + y0, ...rest),
     image: (image, from, to) => pen.image(image, from, { ...to, x: to.x + x0, y: to.y + y0 }),
+  };
+}
+
+export function sideBySide(left: Picture, right: Picture): Picture {
+  const x = left.width + MARGIN;
+  return {
+    width: x + right.width,
+    height: Math.max(left.height, right.height),
+    paint: (pen) => {
+      left.paint(pen);
+      right.paint(moved(pen, x, 0));
+    },
   };
 }
 
@@ -33,7 +43,7 @@ function titled(app: App, picture: Picture): Picture {
     paint: (pen) => {
       pen.rect(0, 0, width, height, theme.paper);
       pen.text(MARGIN, MARGIN + 4, title, { fill: theme.soft, size: 14, bold: true });
-      picture.paint(framed(pen));
+      picture.paint(moved(pen, MARGIN, MARGIN + TITLE));
     },
   };
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Where traces come from: the server that sent the page, or the page itself.
-import { codeBetween } from './lens';
+import type { Rows } from './finds';
 import type { Group } from './tokens';
 import {
   decodeBase64,
@@ -17,8 +17,9 @@ import type { Block, Layer, Model, Trace, Vectors } from './trace';
 export interface Info {
   model: Model;
   directions: string[];
-  canTranslate: boolean;
+  canRead: boolean; // there is a model that takes sentences
   trace: Trace | null;
+  beside: Trace | null; // of another text, compared with the first
   characters: number; // 0: no limit known
 }
 
@@ -27,9 +28,9 @@ export interface Source {
   info(): Promise<Info>;
   trace(text: string, direction: string): Promise<Trace>;
   block(trace: Trace, section: number, layer: Layer, head: number): Promise<Block>;
-  // The weight from a query to a key in every head, [layers, heads] as codes; null
-  // where a file does not hold it.
-  link(trace: Trace, section: number, query: Group, key: Group): Promise<(number | null)[]>;
+  // Where a query looks in every head, [layers, heads] rows of codes; null where a
+  // file does not hold it.
+  rows(trace: Trace, section: number, query: Group): Promise<Rows>;
   vectors(trace: Trace, section: number, layer: number, head: number): Promise<Vectors>;
 }
 
@@ -92,16 +93,24 @@ function toVectors(trace: Trace, section: number, bytes: Uint8Array): Vectors {
   return decodeVectors(bytes, one.vectors!, queriesOf(trace, one).length, keysOf(trace, one).length);
 }
 
-// One code of a block in base64, without the others.
-function codeIn(base64: string, index: number): number {
-  const at = 2 * index;
-  const bytes = decodeBase64(base64.slice(Math.floor(at / 3) * 4, Math.floor(at / 3) * 4 + 8));
-  return bytes[at % 3] | (bytes[(at % 3) + 1] << 8);
+// Some codes of a block in base64, without the others.
+function codesIn(base64: string, from: number, count: number): Uint16Array {
+  const group = Math.floor((2 * from) / 3); // of three bytes
+  const bytes = decodeBase64(base64.slice(4 * group, 4 * Math.ceil((2 * (from + count)) / 3)));
+  const skip = 2 * from - 3 * group;
+  return decodeBlock(bytes.subarray(skip, skip + 2 * count), 1, count).codes;
+}
+
+// The mean of some rows.
+function meanOf(rows: readonly Uint16Array[]): Uint16Array {
+  if (rows.length === 1) return rows[0];
+  return rows[0].map((_, k) => Math.round(rows.reduce((sum, row) => sum + row[k], 0) / rows.length));
 }
 
 // The trace is in the page: nothing is ever asked for.
 export class PageSource implements Source {
   readonly offline = true;
+  private beside: Trace | null = null;
   constructor(
     private readonly header: string,
     private readonly find: (id: string) => string | null,
@@ -109,7 +118,13 @@ export class PageSource implements Source {
 
   async info(): Promise<Info> {
     const trace = parseTrace(JSON.parse(this.header));
-    return { model: trace.model, directions: [], canTranslate: false, trace, characters: 0 };
+    const beside = this.find('regard-beside-trace');
+    this.beside = beside === null ? null : parseTrace(JSON.parse(beside));
+    return { model: trace.model, directions: [], canRead: false, trace, beside: this.beside, characters: 0 };
+  }
+
+  private part(trace: Trace, name: string): string | null {
+    return this.find(`regard-${trace === this.beside ? 'beside-' : ''}${name}`)?.trim() ?? null;
   }
 
   async trace(): Promise<Trace> {
@@ -117,23 +132,23 @@ export class PageSource implements Source {
   }
 
   async block(trace: Trace, section: number, layer: Layer, head: number): Promise<Block> {
-    const id = layer === 'rollout' ? `regard-block-${section}-rollout` : `regard-block-${section}-${layer}-${head}`;
-    const found = this.find(id);
+    const found = this.part(trace, `block-${section}-${layer === 'rollout' ? layer : `${layer}-${head}`}`);
     if (found === null) throw new SourceError('missing_block', '');
     return toBlock(trace, section, decodeBase64(found));
   }
 
-  async link(trace: Trace, section: number, query: Group, key: Group): Promise<(number | null)[]> {
+  async rows(trace: Trace, section: number, { from, to }: Group): Promise<Rows> {
     const { layers, heads, keys } = trace.sections[section];
     const columns = trace.axes[keys].tokens.length;
     return Array.from({ length: layers * heads }, (_, i) => {
-      const found = this.find(`regard-block-${section}-${Math.floor(i / heads)}-${i % heads}`)?.trim();
-      return found ? codeBetween((q, k) => codeIn(found, q * columns + k), query, key) : null;
+      const found = this.part(trace, `block-${section}-${Math.floor(i / heads)}-${i % heads}`);
+      if (found === null) return null;
+      return meanOf(Array.from({ length: to - from }, (_, q) => codesIn(found, (from + q) * columns, columns)));
     });
   }
 
   async vectors(trace: Trace, section: number, layer: number, head: number): Promise<Vectors> {
-    const found = this.find(`regard-vectors-${section}-${layer}-${head}`);
+    const found = this.part(trace, `vectors-${section}-${layer}-${head}`);
     if (found === null) throw new SourceError('missing_block', '');
     return toVectors(trace, section, decodeBase64(found));
   }
@@ -144,7 +159,7 @@ type Fetch = (url: string, init?: RequestInit) => Promise<Response>;
 export class ServerSource implements Source {
   readonly offline = false;
   // How each trace was asked for, to ask again when the server has let go of it.
-  private readonly asked = new WeakMap<Trace, { text: string; direction: string } | 'info'>();
+  private readonly asked = new WeakMap<Trace, { text: string; direction: string } | 'trace' | 'beside'>();
   constructor(private readonly fetch: Fetch) {}
 
   private async ask(url: string, init?: RequestInit): Promise<Response> {
@@ -169,13 +184,17 @@ export class ServerSource implements Source {
 
   async info(): Promise<Info> {
     const json = (await (await this.ask('/api/info')).json()) as Record<string, any>;
-    const trace = json.trace ? parseTrace(json.trace) : null;
-    if (trace) this.asked.set(trace, 'info');
+    const given = (name: 'trace' | 'beside') => {
+      const trace = json[name] ? parseTrace(json[name]) : null;
+      if (trace) this.asked.set(trace, name);
+      return trace;
+    };
     return {
       model: parseModel(json.model ?? {}),
       directions: Array.isArray(json.directions) ? json.directions.map(String) : [],
-      canTranslate: json.can_translate === true,
-      trace,
+      canRead: json.can_read === true,
+      trace: given('trace'),
+      beside: given('beside'),
       characters: Number(json.limits?.characters) || 0,
     };
   }
@@ -196,11 +215,12 @@ export class ServerSource implements Source {
     return toBlock(trace, section, await this.bytes(trace, section, 'weights', place));
   }
 
-  async link(trace: Trace, section: number, query: Group, key: Group): Promise<(number | null)[]> {
-    const range = ({ from, to }: Group) => `${from}-${to - 1}`;
-    const bytes = await this.bytes(trace, section, 'link', `queries=${range(query)}&keys=${range(key)}`);
-    const { layers, heads } = trace.sections[section];
-    return [...decodeBlock(bytes, layers, heads).codes];
+  async rows(trace: Trace, section: number, { from, to }: Group): Promise<Rows> {
+    const bytes = await this.bytes(trace, section, 'rows', `queries=${from}-${to - 1}`);
+    const { layers, heads, keys } = trace.sections[section];
+    const columns = trace.axes[keys].tokens.length;
+    const { codes } = decodeBlock(bytes, layers * heads, columns);
+    return Array.from({ length: layers * heads }, (_, i) => codes.subarray(i * columns, (i + 1) * columns));
   }
 
   async vectors(trace: Trace, section: number, layer: number, head: number): Promise<Vectors> {
@@ -218,7 +238,7 @@ export class ServerSource implements Source {
       const how = this.asked.get(trace);
       if (!(error instanceof SourceError) || error.code !== 'gone' || !how) throw error;
       // Once: a second refusal is shown.
-      const again = how === 'info' ? (await this.info()).trace : await this.trace(how.text, how.direction);
+      const again = typeof how === 'string' ? (await this.info())[how] : await this.trace(how.text, how.direction);
       if (!again) throw error;
       trace.id = again.id;
       return load();

@@ -31,8 +31,9 @@ export function showTokens(tokens: readonly string[]): string[] {
     if (SPACE.test(token)) return token.length === 1 ? '␣' : visible(token.slice(1));
     const text = visible(token);
     if (text.trim() === '') return '␣';
-    // A mark that stands alone begins the word that follows.
-    const begins = i === 0 || isSpecial(tokens[i - 1]) || (SPACE.test(tokens[i - 1]) && tokens[i - 1].length === 1);
+    // A mark that stands alone begins the word that follows, and so does the end of a line.
+    const before = tokens[i - 1] ?? '';
+    const begins = i === 0 || isSpecial(before) || /^[\u2581\u0120]$|\n$|\u010a$/.test(before);
     const inside = pieces && !begins && LATIN.test(text);
     return (inside ? '·' : '') + text;
   });

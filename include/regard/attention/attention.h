@@ -4,11 +4,13 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <type_traits>
 
 #include "regard/core/float16.h"
 #include "regard/core/threads.h"
 #include "regard/mask/mask.h"
 #include "regard/tensor/tensor_view.h"
+#include "regard/tensor/untyped_view.h"
 
 namespace regard {
 
@@ -81,6 +83,56 @@ struct BasicAttentionOptions {
 using AttentionOptions = BasicAttentionOptions<float>;
 using AttentionOptionsF64 = BasicAttentionOptions<double>;
 
+// Borrows a Struct<float> or a Struct<double>, for the length of a call.
+template <template <typename> class Struct>
+class FloatOrDouble {
+ public:
+  FloatOrDouble(const Struct<float>& value)  // NOLINT: implicit on purpose
+      : float_(&value) {}
+  FloatOrDouble(const Struct<double>& value)  // NOLINT: implicit on purpose
+      : double_(&value) {}
+
+  // Null where it is the other one.
+  template <typename Real>
+  const Struct<Real>* get_if() const {
+    if constexpr (std::is_same_v<Real, double>) {
+      return double_;
+    } else {
+      return float_;
+    }
+  }
+
+ private:
+  const Struct<float>* float_ = nullptr;
+  const Struct<double>* double_ = nullptr;
+};
+using AttentionOptionsRef = FloatOrDouble<BasicAttentionOptions>;
+
+namespace detail {
+
+template <typename T>
+concept AttentionElement =
+    std::is_same_v<T, float> || std::is_same_v<T, BFloat16> ||
+    std::is_same_v<T, Float16> || std::is_same_v<T, double>;
+
+// float, BFloat16 and Float16 are computed in float, double in double.
+template <typename T>
+using RealOf =
+    std::conditional_t<std::is_same_v<std::remove_const_t<T>, double>, double,
+                       float>;
+template <typename T>
+using OptionsOf = BasicAttentionOptions<RealOf<T>>;
+
+// The other arguments of a call whose q is a TensorView<Q, 4>. Only q says what
+// Q is, so that views of mutable elements and {data, shape} go for the others.
+template <typename Q>
+requires AttentionElement<std::remove_const_t<Q>>
+using LikeQ = std::type_identity_t<TensorView<const Q, 4>>;
+template <typename Q>
+using OutLikeQ = std::type_identity_t<TensorView<std::remove_const_t<Q>, 4>>;
+
+}  // namespace detail
+
 // out = softmax(softcap(scale * q k^T) + bias, over the visible keys) v, for
 // each batch and head on its own.
 //
@@ -96,24 +148,25 @@ using AttentionOptionsF64 = BasicAttentionOptions<double>;
 // beyond the arguments does not grow with q_len * kv_len.
 //
 // Throws InvalidArgument if shapes or options disagree; out is then untouched.
-void attention_forward(TensorView<const float, 4> q,
-                       TensorView<const float, 4> k,
-                       TensorView<const float, 4> v, TensorView<float, 4> out,
-                       const AttentionOptions& options = {});
-void attention_forward(TensorView<const BFloat16, 4> q,
-                       TensorView<const BFloat16, 4> k,
-                       TensorView<const BFloat16, 4> v,
-                       TensorView<BFloat16, 4> out,
-                       const AttentionOptions& options = {});
-void attention_forward(TensorView<const Float16, 4> q,
-                       TensorView<const Float16, 4> k,
-                       TensorView<const Float16, 4> v,
-                       TensorView<Float16, 4> out,
-                       const AttentionOptions& options = {});
-void attention_forward(TensorView<const double, 4> q,
-                       TensorView<const double, 4> k,
-                       TensorView<const double, 4> v, TensorView<double, 4> out,
-                       const AttentionOptionsF64& options = {});
+template <typename Q>
+void attention_forward(TensorView<Q, 4> q, detail::LikeQ<Q> k,
+                       detail::LikeQ<Q> v, detail::OutLikeQ<Q> out,
+                       const detail::OptionsOf<Q>& options = {});
+
+// The same where the types of elements are known at run time: all views of one
+// type, options in double for double and in float for all others.
+void attention_forward(ConstUntypedView<4> q, ConstUntypedView<4> k,
+                       ConstUntypedView<4> v, UntypedView<4> out,
+                       AttentionOptionsRef options);
+
+template <typename Q>
+void attention_forward(TensorView<Q, 4> q, detail::LikeQ<Q> k,
+                       detail::LikeQ<Q> v, detail::OutLikeQ<Q> out,
+                       const detail::OptionsOf<Q>& options) {
+  attention_forward(ConstUntypedView<4>(q), ConstUntypedView<4>(k),
+                    ConstUntypedView<4>(v), UntypedView<4>(out),
+                    AttentionOptionsRef(options));
+}
 
 // A bias view [1, heads, q_len, kv_len] of a relative-position table
 // [heads, q_len + kv_len - 1]: bias(h, i, j) = table(h, j - i + q_len - 1).

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <span>
 #include <type_traits>
 
 #include "regard/attention/attention.h"
@@ -10,7 +11,7 @@ namespace regard {
 // What the forward pass worked on and gave, and the gradient that came back.
 template <typename T>
 struct BackwardInputs {
-  using Real = std::conditional_t<std::is_same_v<T, double>, double, float>;
+  using Real = detail::RealOf<T>;
 
   TensorView<const T, 4> q{}, k{}, v{};  // as in attention_forward
   TensorView<const T, 4> out{};          // what attention_forward wrote
@@ -54,5 +55,60 @@ void attention_backward(const BackwardInputs<Float16>& inputs,
 void attention_backward(const BackwardInputs<double>& inputs,
                         const Gradients<double>& gradients,
                         const AttentionOptionsF64& options);
+
+// The same where the types of elements are known at run time: those that are T
+// above are of the type of q, those that are Real are double where q is, and
+// float everywhere else.
+struct UntypedBackwardInputs {
+  ConstUntypedView<4> q{}, k{}, v{}, out{}, d_out{};
+  ConstUntypedView<3> d_log_sum_exp{};
+};
+struct UntypedGradients {
+  UntypedView<4> q{}, k{}, v{}, bias{};
+  UntypedView<1> alibi_slopes{}, sinks{}, head_scales{};
+};
+void attention_backward(const UntypedBackwardInputs& inputs,
+                        const UntypedGradients& gradients,
+                        AttentionOptionsRef options);
+
+namespace detail {
+
+template <typename T>
+void typed_backward(const BackwardInputs<T>& i, const Gradients<T>& g,
+                    AttentionOptionsRef options) {
+  attention_backward(
+      UntypedBackwardInputs{
+          ConstUntypedView<4>(i.q), ConstUntypedView<4>(i.k),
+          ConstUntypedView<4>(i.v), ConstUntypedView<4>(i.out),
+          ConstUntypedView<4>(i.d_out), ConstUntypedView<3>(i.d_log_sum_exp)},
+      UntypedGradients{UntypedView<4>(g.q), UntypedView<4>(g.k),
+                       UntypedView<4>(g.v), UntypedView<4>(g.bias),
+                       UntypedView<1>(g.alibi_slopes), UntypedView<1>(g.sinks),
+                       UntypedView<1>(g.head_scales)},
+      options);
+}
+
+}  // namespace detail
+
+inline void attention_backward(const BackwardInputs<float>& inputs,
+                               const Gradients<float>& gradients,
+                               const AttentionOptions& options) {
+  detail::typed_backward(inputs, gradients, options);
+}
+inline void attention_backward(const BackwardInputs<BFloat16>& inputs,
+                               const Gradients<BFloat16>& gradients,
+                               const AttentionOptions& options) {
+  detail::typed_backward(inputs, gradients, options);
+}
+inline void attention_backward(const BackwardInputs<Float16>& inputs,
+                               const Gradients<Float16>& gradients,
+                               const AttentionOptions& options) {
+  detail::typed_backward(inputs, gradients, options);
+}
+inline void attention_backward(const BackwardInputs<double>& inputs,
+                               const Gradients<double>& gradients,
+                               const AttentionOptionsF64& options) {
+  detail::typed_backward(inputs, gradients, options);
+}
 
 }  // namespace regard

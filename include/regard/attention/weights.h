@@ -13,35 +13,10 @@ namespace regard {
 // The attention weights: softmax(...) as in attention_forward, before dropout.
 // A hidden pair has weight 0, and so has every pair of a row that sees no key.
 // Every other row sums to 1, less with sinks. NaN and infinities reach exactly
-// the rows that see them. All that follows is told once for float; BFloat16 and
-// Float16 give float weights, double gives double. Results do not depend on the
-// number of threads. options.log_sum_exp is not written, and options.compute
-// makes no difference: weights are those of Compute::kFloat32.
-
-// All of them:
-//
-//   q       [batch, heads,    q_len,  d_k]
-//   k       [batch, kv_heads, kv_len, d_k]
-//   weights [batch, heads,    q_len,  kv_len]   may not overlap q and k
-//
-// options.sequences must be empty. Throws InvalidArgument if shapes or options
-// disagree; weights are then untouched.
-void attention_weights(TensorView<const float, 4> q,
-                       TensorView<const float, 4> k,
-                       TensorView<float, 4> weights,
-                       const AttentionOptions& options = {});
-void attention_weights(TensorView<const BFloat16, 4> q,
-                       TensorView<const BFloat16, 4> k,
-                       TensorView<float, 4> weights,
-                       const AttentionOptions& options = {});
-void attention_weights(TensorView<const Float16, 4> q,
-                       TensorView<const Float16, 4> k,
-                       TensorView<float, 4> weights,
-                       const AttentionOptions& options = {});
-void attention_weights(TensorView<const double, 4> q,
-                       TensorView<const double, 4> k,
-                       TensorView<double, 4> weights,
-                       const AttentionOptionsF64& options = {});
+// the rows that see them. BFloat16 and Float16 give float weights, double gives
+// double. Results do not depend on the number of threads. options.log_sum_exp
+// is not written, and options.compute makes no difference: weights are those of
+// Compute::kFloat32.
 
 enum class OverHeads {
   kEach,  // every head on its own
@@ -75,33 +50,41 @@ struct BasicWeightsRequest {
 };
 using WeightsRequest = BasicWeightsRequest<float>;
 using WeightsRequestF64 = BasicWeightsRequest<double>;
+using WeightsRequestRef = FloatOrDouble<BasicWeightsRequest>;
 
-// Parts of the weights, without all of them: memory beyond what is asked for is
-// about 100 rows for each thread, twice that for a mean, whatever q_len is.
+namespace detail {
+template <typename T>
+using RequestOf = BasicWeightsRequest<RealOf<T>>;
+}
+
+// All of the weights, or parts of them without all:
 //
+//   attention_weights(q, k, {.weights = weights});
 //   attention_weights(q, k, {.rows = last, .top_keys = keys,
-//                            .top_weights = weights}, {.mask =
-//                            mask::causal()});
+//                            .top_weights = weights},
+//                     {.mask = mask::causal()});
+//
+//   q [batch, heads,    q_len,  d_k]
+//   k [batch, kv_heads, kv_len, d_k]
+//
+// What is written may not overlap q and k. Memory beyond what is asked for is
+// about 100 rows for each thread, twice that for a mean, whatever q_len is.
 //
 // With options.sequences, batch is 1 in every shape, rows are queries of the
 // packed q, received is [1, heads, total_kv], keys count from their sequence's
 // start, and means over rows are over those of the key's sequence.
-void attention_weights(TensorView<const float, 4> q,
-                       TensorView<const float, 4> k,
-                       const WeightsRequest& request,
-                       const AttentionOptions& options = {});
-void attention_weights(TensorView<const BFloat16, 4> q,
-                       TensorView<const BFloat16, 4> k,
-                       const WeightsRequest& request,
-                       const AttentionOptions& options = {});
-void attention_weights(TensorView<const Float16, 4> q,
-                       TensorView<const Float16, 4> k,
-                       const WeightsRequest& request,
-                       const AttentionOptions& options = {});
-void attention_weights(TensorView<const double, 4> q,
-                       TensorView<const double, 4> k,
-                       const WeightsRequestF64& request,
-                       const AttentionOptionsF64& options = {});
+//
+// Throws InvalidArgument if shapes or options disagree; nothing is written
+// then.
+template <typename Q>
+void attention_weights(TensorView<Q, 4> q, detail::LikeQ<Q> k,
+                       const detail::RequestOf<Q>& request,
+                       const detail::OptionsOf<Q>& options = {});
+// Short for {.weights = weights}.
+template <typename Q>
+void attention_weights(TensorView<Q, 4> q, detail::LikeQ<Q> k,
+                       TensorView<detail::RealOf<Q>, 4> weights,
+                       const detail::OptionsOf<Q>& options = {});
 
 // attention_forward, and attention_weights with a request for all rows, in one
 // pass: the weights are taken as they are made, so scores and exponentials are
@@ -110,30 +93,11 @@ void attention_weights(TensorView<const double, 4> q,
 // but for weights below 1e-36, which may be zero in one and not in the other.
 // request.rows must be empty. With Compute::kBFloat16 it is two passes: out is
 // of bf16 compute, the weights are not.
-void attention_with_weights(TensorView<const float, 4> q,
-                            TensorView<const float, 4> k,
-                            TensorView<const float, 4> v,
-                            TensorView<float, 4> out,
-                            const WeightsRequest& request,
-                            const AttentionOptions& options = {});
-void attention_with_weights(TensorView<const BFloat16, 4> q,
-                            TensorView<const BFloat16, 4> k,
-                            TensorView<const BFloat16, 4> v,
-                            TensorView<BFloat16, 4> out,
-                            const WeightsRequest& request,
-                            const AttentionOptions& options = {});
-void attention_with_weights(TensorView<const Float16, 4> q,
-                            TensorView<const Float16, 4> k,
-                            TensorView<const Float16, 4> v,
-                            TensorView<Float16, 4> out,
-                            const WeightsRequest& request,
-                            const AttentionOptions& options = {});
-void attention_with_weights(TensorView<const double, 4> q,
-                            TensorView<const double, 4> k,
-                            TensorView<const double, 4> v,
-                            TensorView<double, 4> out,
-                            const WeightsRequestF64& request,
-                            const AttentionOptionsF64& options = {});
+template <typename Q>
+void attention_with_weights(TensorView<Q, 4> q, detail::LikeQ<Q> k,
+                            detail::LikeQ<Q> v, detail::OutLikeQ<Q> out,
+                            const detail::RequestOf<Q>& request,
+                            const detail::OptionsOf<Q>& options = {});
 
 // At most 48 rows of weights of one batch entry and head.
 template <typename Real>
@@ -150,27 +114,67 @@ struct WeightsBlock {
 // block is valid during the call only. Packed sequences have rows as long as
 // their own keys, and rows in the order asked for within a sequence. Fills what
 // else the request asks for. What `visit` throws comes out here.
-using WeightsVisitor = FunctionRef<void(const WeightsBlock<float>&)>;
-using WeightsVisitorF64 = FunctionRef<void(const WeightsBlock<double>&)>;
-void stream_attention_weights(TensorView<const float, 4> q,
-                              TensorView<const float, 4> k,
-                              WeightsVisitor visit,
-                              const WeightsRequest& request = {},
-                              const AttentionOptions& options = {});
-void stream_attention_weights(TensorView<const BFloat16, 4> q,
-                              TensorView<const BFloat16, 4> k,
-                              WeightsVisitor visit,
-                              const WeightsRequest& request = {},
-                              const AttentionOptions& options = {});
-void stream_attention_weights(TensorView<const Float16, 4> q,
-                              TensorView<const Float16, 4> k,
-                              WeightsVisitor visit,
-                              const WeightsRequest& request = {},
-                              const AttentionOptions& options = {});
-void stream_attention_weights(TensorView<const double, 4> q,
-                              TensorView<const double, 4> k,
-                              WeightsVisitorF64 visit,
-                              const WeightsRequestF64& request = {},
-                              const AttentionOptionsF64& options = {});
+template <typename Real>
+using BasicWeightsVisitor = FunctionRef<void(const WeightsBlock<Real>&)>;
+using WeightsVisitor = BasicWeightsVisitor<float>;
+using WeightsVisitorF64 = BasicWeightsVisitor<double>;
+using WeightsVisitorRef = FloatOrDouble<BasicWeightsVisitor>;
+template <typename Q>
+void stream_attention_weights(
+    TensorView<Q, 4> q, detail::LikeQ<Q> k,
+    std::type_identity_t<BasicWeightsVisitor<detail::RealOf<Q>>> visit,
+    const detail::RequestOf<Q>& request = {},
+    const detail::OptionsOf<Q>& options = {});
+
+// The same where the types of elements are known at run time: requests,
+// visitors and options in double for double and in float for all others.
+void attention_weights(ConstUntypedView<4> q, ConstUntypedView<4> k,
+                       WeightsRequestRef request, AttentionOptionsRef options);
+void attention_with_weights(ConstUntypedView<4> q, ConstUntypedView<4> k,
+                            ConstUntypedView<4> v, UntypedView<4> out,
+                            WeightsRequestRef request,
+                            AttentionOptionsRef options);
+void stream_attention_weights(ConstUntypedView<4> q, ConstUntypedView<4> k,
+                              WeightsVisitorRef visit,
+                              WeightsRequestRef request,
+                              AttentionOptionsRef options);
+
+template <typename Q>
+void attention_weights(TensorView<Q, 4> q, detail::LikeQ<Q> k,
+                       const detail::RequestOf<Q>& request,
+                       const detail::OptionsOf<Q>& options) {
+  attention_weights(ConstUntypedView<4>(q), ConstUntypedView<4>(k),
+                    WeightsRequestRef(request), AttentionOptionsRef(options));
+}
+
+template <typename Q>
+void attention_weights(TensorView<Q, 4> q, detail::LikeQ<Q> k,
+                       TensorView<detail::RealOf<Q>, 4> weights,
+                       const detail::OptionsOf<Q>& options) {
+  require(!weights.is_null() || q.size() == 0 || k.extent(2) == 0,
+          "attention_weights", "weights must not be null");
+  attention_weights(q, k, detail::RequestOf<Q>{.weights = weights}, options);
+}
+
+template <typename Q>
+void attention_with_weights(TensorView<Q, 4> q, detail::LikeQ<Q> k,
+                            detail::LikeQ<Q> v, detail::OutLikeQ<Q> out,
+                            const detail::RequestOf<Q>& request,
+                            const detail::OptionsOf<Q>& options) {
+  attention_with_weights(ConstUntypedView<4>(q), ConstUntypedView<4>(k),
+                         ConstUntypedView<4>(v), UntypedView<4>(out),
+                         WeightsRequestRef(request),
+                         AttentionOptionsRef(options));
+}
+
+template <typename Q>
+void stream_attention_weights(
+    TensorView<Q, 4> q, detail::LikeQ<Q> k,
+    std::type_identity_t<BasicWeightsVisitor<detail::RealOf<Q>>> visit,
+    const detail::RequestOf<Q>& request, const detail::OptionsOf<Q>& options) {
+  stream_attention_weights(ConstUntypedView<4>(q), ConstUntypedView<4>(k),
+                           WeightsVisitorRef(visit), WeightsRequestRef(request),
+                           AttentionOptionsRef(options));
+}
 
 }  // namespace regard

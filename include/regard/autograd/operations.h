@@ -56,6 +56,9 @@ Variable norm(Tape& tape, const Variable& x, const NormParameters& parameters);
 Variable add(Tape& tape, const Variable& residual, const Variable& branch,
              const ElementDropout& dropout = {});
 
+// Element by element.
+Variable multiply(Tape& tape, const Variable& a, const Variable& b);
+
 // Both at once: the sum, and its norm.
 struct SumAndNorm {
   Variable sum;
@@ -79,6 +82,17 @@ Variable embedding(Tape& tape, const Variable& table,
                    std::span<const std::int32_t> tokens,
                    const EmbeddingOptions& options = {});
 
+// Some rows of x, in this order; a row may come more than once:
+// dropout(x[rows[i]]).
+Variable gather_rows(Tape& tape, const Variable& x,
+                     std::span<const std::int32_t> rows,
+                     const ElementDropout& dropout = {});
+
+// The mean of the rows of each sentence, [sentences, width]: sums in blocks
+// of 64 rows, added in index order, times 1 / length. No sentence may be empty.
+Variable mean_rows(Tape& tape, const Variable& x,
+                   std::span<const std::int64_t> offsets);
+
 // The heads that stand side by side in columns [first, first + heads * d) of a
 // matrix.
 struct HeadColumns {
@@ -96,9 +110,9 @@ struct PackedAttentionOptions {
   Mask mask{};
   float dropout = 0.0f;  // of the weights
   std::uint64_t dropout_seed = 0;
-  // Queries and keys turn with their place before they meet: [places,
+  // Queries and keys rotate with their place before they meet: [places,
   // head_dim / 2] each, rotated in halves as Llama does. Null: not. The
-  // matrices are turned where they stand.
+  // matrices are rotated in place.
   TensorView<const float, 2> rotary_cos{};
   TensorView<const float, 2> rotary_sin{};
 };
@@ -121,5 +135,15 @@ CrossEntropySum cross_entropy(Tape& tape, const Variable& x,
                               const Variable& weight, const Variable& bias,
                               std::span<const std::int32_t> targets,
                               float label_smoothing);
+
+// The sum over rows of the binary cross entropy of one target and some
+// negatives, as SASRec learns (Kang and McAuley, 2018):
+//   -log s(x . weight[target]) - sum of log(1 - s(x . weight[negative]))
+// where s is the logistic function. negatives holds as many for each row, row
+// after row; weight is [vocab, in]. Gradients are taken on the way, as above.
+double sampled_binary_cross_entropy(Tape& tape, const Variable& x,
+                                    const Variable& weight,
+                                    std::span<const std::int32_t> targets,
+                                    std::span<const std::int32_t> negatives);
 
 }  // namespace regard::autograd

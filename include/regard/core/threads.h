@@ -12,7 +12,7 @@ class ThreadPool;
 
 // How many threads one call may use, the caller among them. The result never
 // depends on it. A pool that is passed never works with more than its size; the
-// process's own grows where a caller asks for more than one a core.
+// process's own grows where a caller asks for more than one per core.
 struct Threads {
   int count = 0;  // 0 means one for each core of the machine
   ThreadPool* pool =

@@ -21,16 +21,20 @@
 
 namespace regard {
 
+namespace io {
+struct GgufTensorType;
+}
+
 // A GGUF file (versions 2 and 3, little-endian), open for reading: settings and
-// float32 tensors. The file is mapped into memory, so that nothing is read
-// before it is used and views need no copy. It must not be cut shorter while it
-// is open.
+// tensors of the types F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4_K, Q5_K
+// and Q6_K. The file is mapped into memory, so that nothing is read before it
+// is used. It must not be cut shorter while it is open.
 //
 // Everything is checked before open() returns: counts and lengths before they
-// are used, keys and names that come twice, tensors of another type than F32
-// (refused by the type's name), shapes and offsets that do not fit the file,
-// tensors that overlap. A broken file throws ParseError, one that cannot be
-// read IoError; both texts name the file.
+// are used, keys and names that come twice, tensors of another type (refused by
+// its name), rows that are no whole blocks of their type, shapes and offsets
+// that do not fit the file, tensors that overlap. A broken file throws
+// ParseError, one that cannot be read IoError; both texts name the file.
 class GgufFile {
  public:
   static GgufFile open(const std::filesystem::path& path);
@@ -45,15 +49,43 @@ class GgufFile {
   std::vector<std::string> names() const;  // of tensors, sorted
   bool contains(std::string_view name) const;
   // Slowest dimension first, as everywhere in regard; the file has them the
-  // other way round. Both throw InvalidArgument where no tensor has the name.
+  // other way round. Each of these throws InvalidArgument where no tensor has
+  // the name.
   const Shape& shape(std::string_view name) const { return find(name).shape; }
-  std::span<const float> values(std::string_view name) const {
-    return find(name).values;
+  // As the format spells it: "Q4_K".
+  std::string_view type(std::string_view name) const;
+  // The elements of an F32 tensor where they lie. Throws InvalidArgument for
+  // another type.
+  std::span<const float> values(std::string_view name) const;
+  // The blocks of any tensor as they lie.
+  std::span<const std::byte> data(std::string_view name) const {
+    return find(name).data;
   }
+  // A copy in float32 of any type. Quantised values are those that the format
+  // defines, bit for bit: x = d * q + m with each operation rounded to float.
+  Tensor tensor(std::string_view name) const;
+
+  // The integers of a quantised tensor, for products that compute with them: a
+  // group of consecutive elements of a row shares a scale and perhaps a
+  // minimum, and an element is scale * code + minimum.
+  struct Groups {
+    std::int64_t group = 32;
+    bool four_bits = false;    // codes are 0 .. 15, else -128 .. 127
+    bool half_scales = false;  // scales and minima are half floats
+    bool has_minima = false;
+  };
+  // Nothing for a tensor of floats.
+  std::optional<Groups> groups(std::string_view name) const;
+  // One row: codes [columns], scales and minima [columns / group].
+  void read_groups(std::string_view name, std::int64_t row, std::int8_t* codes,
+                   float* scales, float* minima) const;
 
   // The settings. A setting of another type than asked for throws ParseError;
   // one that is not there gives nothing.
   std::vector<std::string> keys() const;  // sorted
+  // One as it lies in the file, with its key and its type. Throws
+  // InvalidArgument where there is no such key.
+  std::span<const std::byte> setting_bytes(std::string_view key) const;
   std::optional<std::int64_t> integer(std::string_view key) const;
   std::optional<double> real(std::string_view key) const;
   std::optional<bool> flag(std::string_view key) const;
@@ -71,7 +103,8 @@ class GgufFile {
   struct Mapping;
   struct Entry {
     Shape shape;
-    std::span<const float> values;
+    const io::GgufTensorType* type;
+    std::span<const std::byte> data;
   };
   // Integers that do not fit in 63 bits are refused. An array stays where it
   // is: its element type, count and bytes.
@@ -82,6 +115,10 @@ class GgufFile {
   };
   using Value =
       std::variant<std::int64_t, double, bool, std::string_view, ArrayPlace>;
+  struct Setting {
+    Value value;
+    std::span<const std::byte> bytes;
+  };
 
   GgufFile(const std::string& where, std::span<const std::byte> bytes);
   const Entry& find(std::string_view name) const;
@@ -91,7 +128,25 @@ class GgufFile {
   std::string where_;
   std::unique_ptr<const Mapping> mapping_;
   std::map<std::string, Entry, std::less<>> entries_;
-  std::map<std::string, Value, std::less<>> settings_;
+  std::map<std::string, Setting, std::less<>> settings_;
 };
+
+// A tensor to be written.
+struct GgufTensor {
+  std::string name;
+  Shape shape;
+  std::string type;  // "Q8_0"
+  // Its blocks, asked for when their turn comes, so that a model need not be in
+  // memory whole.
+  std::function<std::vector<std::byte>()> blocks;
+};
+
+// Writes a file of version 3 with the settings of another file, but for `set`,
+// which it has as 32-bit numbers. It appears whole or not at all. Throws
+// InvalidArgument for a type that is not read here and for blocks that are not
+// as many as the shape says, IoError where the system refuses.
+void save_gguf(const std::filesystem::path& path, const GgufFile& settings_of,
+               const std::map<std::string, std::uint32_t>& set,
+               std::span<const GgufTensor> tensors);
 
 }  // namespace regard

@@ -2,18 +2,25 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <span>
 
 #include "regard/core/threads.h"
 #include "regard/nn/batch.h"
 #include "regard/nn/transformer.h"
+#include "regard/ops/weight_storage.h"
 #include "regard/tensor/tensor.h"
 #include "regard/tensor/tensor_view.h"
 
 namespace regard::nn {
 
 class DecoderState;
+
+// In the place of a token: a hypothesis reads zeros, as decoders of Marian do
+// where a sentence begins.
+inline constexpr std::int32_t kZeroEmbedding =
+    std::numeric_limits<std::int32_t>::min();
 
 // The queries and keys that weights were made of: softmax over the visible keys
 // of q k^T / sqrt(head_dim).
@@ -33,12 +40,30 @@ struct AttentionTrace {
   HeadVectors cross_vectors;
 };
 
+// Sources of a model whose source_vocab is 0: rows in the place of embeddings.
+// Source s owns rows [offsets[s], offsets[s + 1]), of which there is one or
+// more.
+struct SourceRows {
+  TensorView<const float, 2> rows;  // [all, model_dim]
+  std::span<const std::int64_t> offsets;
+};
+
 // A Transformer made ready to write sentences token by token: a copy of its
 // weights in the order that the products read them. Never changes; all calls on
 // it may run at the same time.
 class TransformerDecoder {
  public:
-  explicit TransformerDecoder(const Transformer& model);
+  // Weights of products become what `weights` says; tables of embeddings, norms
+  // and biases stay float32. There are no stored integers here: kAsStored is
+  // kFloat32.
+  explicit TransformerDecoder(
+      const Transformer& model,
+      ops::WeightStorage weights = ops::WeightStorage::kFloat32);
+  // Of all that a config can say. Throws InvalidArgument if a parameter is
+  // missing, has another shape or type than float32, or is not one of those.
+  TransformerDecoder(const TransformerConfig& config,
+                     const StateDict& parameters,
+                     ops::WeightStorage weights = ops::WeightStorage::kFloat32);
   ~TransformerDecoder();
   TransformerDecoder(TransformerDecoder&&) noexcept;
   TransformerDecoder& operator=(TransformerDecoder&&) noexcept;
@@ -56,11 +81,18 @@ class TransformerDecoder {
   // vocabulary, an empty or overlong sentence, or beams below 1.
   DecoderState start(const PackedTokens& sources, std::int64_t beams,
                      Threads threads = {}) const;
+  // The same for rows.
+  DecoderState start(const SourceRows& sources, std::int64_t beams,
+                     Threads threads = {}) const;
 
   // The weights of start() with one source, which is not empty, and of a step()
   // for each token of the target: of the same queries and keys, to the bit.
-  // Throws what those throw.
+  // Throws what those throw, and InvalidArgument for a model with a scale of
+  // its own or relative positions, whose scores are more than queries and keys.
   AttentionTrace trace(std::span<const std::int32_t> source,
+                       std::span<const std::int32_t> target,
+                       Threads threads = {}) const;
+  AttentionTrace trace(const SourceRows& source,
                        std::span<const std::int32_t> target,
                        Threads threads = {}) const;
 
@@ -68,8 +100,13 @@ class TransformerDecoder {
   friend class DecoderState;
   struct Weights;
   struct TraceRecorder;
-  DecoderState start_traced(const PackedTokens& sources, std::int64_t beams,
+  // What the encoder reads: tokens, or rows.
+  struct Sources;
+  DecoderState start_traced(const Sources& sources, std::int64_t beams,
                             Threads threads, TraceRecorder* recorder) const;
+  AttentionTrace trace_of(const Sources& source,
+                          std::span<const std::int32_t> target,
+                          Threads threads) const;
   std::unique_ptr<const Weights> weights_;
 };
 
@@ -87,8 +124,9 @@ class DecoderState {
   std::int64_t source_of(std::int64_t hypothesis) const;
   std::int64_t source_length(std::int64_t source) const;
 
-  // Each hypothesis reads one token. The scores of the next one then stand in
-  // logits(): the same bits as in a pass over the whole sentence.
+  // Each hypothesis reads one token, or kZeroEmbedding. The scores of the next
+  // one then stand in logits(): the same bits as in a pass over the whole
+  // sentence.
   void step(std::span<const std::int32_t> tokens);
 
   // [hypotheses, target_vocab], until the next step or reorder.

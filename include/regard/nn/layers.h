@@ -121,12 +121,15 @@ struct FeedForward {
   Variable operator()(Pass& pass, const Variable& x) const;
 };
 
-// Where sentences begin and end, and how the heads turn with the place, if they
-// do.
+// Where sentences begin and end, and how the heads rotate with the place, if
+// they do.
 struct Sentences {
   std::span<const std::int64_t> offsets{};
   TensorView<const float, 2> rotary_cos{};  // [places, head_dim / 2]
   TensorView<const float, 2> rotary_sin{};
+  // Of what is looked at: which rows look at each sentence. Empty: the rows of
+  // the sentence with the same number.
+  std::span<const std::int64_t> queries{};
 };
 
 // The attention of a layer, with the parameters of nn::MultiHeadAttention, over

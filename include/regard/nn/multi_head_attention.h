@@ -27,7 +27,7 @@ struct MultiHeadAttentionConfig {
   bool bias_kv = false;             // one more key and value: bias_k, bias_v
   bool add_zero_attn = false;       // one more key and value, all zeros
   float dropout = 0.0f;             // of the weights, in training; in [0, 1)
-  Score score = Score::kDot;        // kCosine learns a factor a head
+  Score score = Score::kDot;        // kCosine learns a factor per head
   // 1 / sqrt(head_dim) for dot scores, 1 for cosine scores.
   std::optional<float> scale{};
 };

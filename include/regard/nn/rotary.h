@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "regard/core/threads.h"
 #include "regard/tensor/tensor.h"
@@ -9,7 +10,7 @@
 
 namespace regard::nn {
 
-// Rotary positions (RoPE): pairs of elements of q and k turn by an angle that
+// Rotary positions (RoPE): pairs of elements of q and k rotate by an angle that
 // grows with the token's position, so that q . k knows how far apart they are.
 
 // Which elements of a vector make pair i, of `half` pairs.
@@ -19,7 +20,7 @@ enum class RotaryPairing {
 };
 
 // How a model reads texts longer than those that it was trained on. With
-// f_i = base^(-2 i / rotary_dim), pair i turns by f_i a position, and:
+// f_i = base^(-2 i / rotary_dim), pair i rotates by f_i per position, and:
 enum class RotaryScaling {
   kNone,
   kLinear,  // f_i / factor
@@ -31,13 +32,13 @@ enum class RotaryScaling {
 };
 
 struct RotaryConfig {
-  std::int64_t rotary_dim = 0;  // even: so many elements of a vector turn
+  std::int64_t rotary_dim = 0;  // even: so many elements of a vector rotate
   double base = 10000.0;
   RotaryScaling scaling = RotaryScaling::kNone;
   double factor = 1.0;              // at least 1
   std::int64_t trained_length = 0;  // for kYarn and kLlama3
-  // kYarn: pairs that turn more often than beta_fast within trained_length stay
-  // as they are, those below beta_slow are slowed down.
+  // kYarn: pairs that rotate more often than beta_fast within trained_length
+  // stay as they are, those below beta_slow are slowed down.
   double beta_fast = 32.0;
   double beta_slow = 1.0;
   double attention_factor = 0.0;  // 0 means 0.1 ln(factor) + 1
@@ -45,6 +46,9 @@ struct RotaryConfig {
   // longer than trained_length / low_frequency are slowed down.
   double low_frequency = 1.0;
   double high_frequency = 4.0;
+  // [rotary_dim / 2], or empty: f_i is divided by its own, as GGUF's
+  // rope_freqs.weight says it. Only with kNone.
+  std::vector<float> divisors{};
 };
 
 // cos and sin of positions 0 to positions - 1, [positions, rotary_dim / 2],
@@ -69,7 +73,7 @@ struct RotaryOptions {
 //   x, out   [batch, heads, len, dim]  out may be x, or lie apart from it
 //   cos, sin [positions, half]         of rotary_table, or anyone's
 //
-// The first 2 * half elements turn, the others are copied. Every operation is
+// The first 2 * half elements rotate, the others are copied. Every operation is
 // rounded: the bits are the same on every machine. Throws InvalidArgument if
 // the shapes disagree, or for a position without a row.
 void rotary_forward(TensorView<const float, 4> x,

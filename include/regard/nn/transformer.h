@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 
 #include "regard/core/threads.h"
 #include "regard/nn/batch.h"
@@ -17,12 +18,15 @@ namespace regard::nn {
 enum class Positions {
   kSinusoidal,  // added: sin and cos of the place / 10000^(2i / model_dim)
   kLearned,     // added: a row of a table of max_length
-  kRotary,      // queries and keys of self attention turn with the place
+  kRotary,      // queries and keys of self attention rotate with the place
   kNone,
 };
 
 struct TransformerConfig {
-  std::int64_t source_vocab = 0;  // must be given
+  // Must be given. 0: sources are rows that come from elsewhere, such as
+  // pictures, with what tells their places in them; then positions are not
+  // rotary, and class Transformer has no use for it.
+  std::int64_t source_vocab = 0;
   std::int64_t target_vocab = 0;  // must be given
   std::int64_t model_dim = 512;
   std::int64_t heads = 8;
@@ -45,7 +49,19 @@ struct TransformerConfig {
   float attention_dropout = 0.0f;   // of the attention weights
   float activation_dropout = 0.0f;  // inside the feed-forward block
   float label_smoothing = 0.0f;     // of the loss
+  // What models of others have: for TransformerDecoder, not for training.
+  std::int64_t head_dim = 0;     // 0 means model_dim / heads
+  float attention_scale = 0.0f;  // of all scores; 0 means 1 / sqrt(head_dim)
+  bool linear_bias = true;       // of the linear layers but the output
+  bool embedding_norm = false;   // one more after embeddings and positions
+  // Relative positions as T5 has them: a learned number for each bucket of
+  // distances and head, added to the scores of self attention. 0: none.
+  std::int64_t relative_buckets = 0;
+  std::int64_t relative_max_distance = 128;
 
+  std::int64_t dim_of_head() const {
+    return head_dim > 0 ? head_dim : model_dim / heads;
+  }
   LayerConfig layer() const {
     return {model_dim,         heads,   feed_forward_dim,
             activation,        norm,    norm_epsilon,
@@ -75,15 +91,26 @@ class PositionTables {
 // something else around them. The parameters are those of class Transformer;
 // `tables` has a place for each token of a sentence and outlives the tape.
 //
-// encode: [source tokens, model_dim]. decode: [target tokens, model_dim], which
-// the output's weight is multiplied with.
+// encode: [source tokens, model_dim], from tokens or, where source_vocab is 0,
+// from rows x that stand in the place of embeddings. decode: [target tokens,
+// model_dim], which the output's weight is multiplied with.
 Variable encode(Pass& pass, const TransformerConfig& config,
                 const PositionTables& tables, const PackedTokens& source,
                 const Mask& mask = {});
+Variable encode_rows(Pass& pass, const TransformerConfig& config,
+                     const PositionTables& tables, const Variable& x,
+                     std::span<const std::int64_t> offsets,
+                     const Mask& mask = {});
+// memory_sentences: where each source begins in the memory, and which tokens
+// of the target look at it: those of several sentences may share one.
 Variable decode(Pass& pass, const TransformerConfig& config,
                 const PositionTables& tables, const PackedTokens& target,
-                const Variable& memory, const PackedTokens& source,
+                const Variable& memory, const Sentences& memory_sentences,
                 const DecoderMasks& masks = {});
+
+// The parameters of class Transformer, below; without a table of sources where
+// source_vocab is 0. Throws InvalidArgument for a config that makes no sense.
+ParameterSpecs transformer_parameters(const TransformerConfig& config);
 
 // The encoder and decoder of "Attention Is All You Need", from tokens to the
 // scores of the next token. Parameters have the names of torch.nn.Transformer,
@@ -97,6 +124,8 @@ Variable decode(Pass& pass, const TransformerConfig& config,
 //   source_positions.weight, target_positions.weight  if learned
 //   output.weight [target_vocab, model_dim]       if not tied_output
 //   output.bias [target_vocab]                    if output_bias
+//   encoder.embedding_norm.weight, decoder...     if embedding_norm
+//   encoder.relative_bias, decoder.relative_bias [buckets, heads]  if relative
 //
 // The loss is the cross entropy
 // of the next token with label smoothing as PyTorch defines it: the target's

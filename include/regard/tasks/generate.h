@@ -9,7 +9,6 @@
 
 #include "regard/core/threads.h"
 #include "regard/tasks/language_model.h"
-#include "regard/text/byte_pair.h"
 
 namespace regard::tasks {
 
@@ -39,20 +38,21 @@ struct GenerateOptions {
 // What was written after one prompt.
 struct Continuation {
   std::string text;
-  std::int64_t prompt_tokens = 0;
+  std::int64_t prompt_tokens = 0;  // those that begin a text among them
   std::int64_t tokens = 0;
 };
 
 // Continues each prompt, all at once, until the model ends its text, max_tokens
-// are written or the context is full. A prompt may be empty: the model then
-// begins by itself. `on_text(prompt, text)` gets each piece as it is written; a
-// piece may be a part of a character. Each continuation is the same as alone,
-// with any cache and any number of threads.
+// are written or the context is full. A prompt may be empty where the model has
+// a token that begins or ends a text: it then begins by itself.
+// `on_text(prompt, text)` gets each piece as it is written, whole characters
+// each. Each continuation is the same as alone, with any cache and any number
+// of threads.
 //
 // Throws InvalidArgument for a prompt longer than the model's context.
 std::vector<Continuation> generate(
-    const LanguageModel& model, const text::BytePairTokenizer& tokenizer,
-    std::span<const std::string> prompts, const GenerateOptions& options,
+    const LoadedModel& loaded, std::span<const std::string> prompts,
+    const GenerateOptions& options,
     FunctionRef<void(std::int64_t, std::string_view)> on_text);
 
 }  // namespace regard::tasks

@@ -47,7 +47,7 @@ struct TranslationData {
   }
 };
 
-// Pairs become pieces; each twice, the second time turned around, for both
+// Pairs become pieces; each twice, the second time reversed, for both
 // directions.
 TranslationData encode_pairs(const text::Pairs& pairs,
                              const text::Tokenizer& tokenizer,

@@ -11,6 +11,7 @@
 #include "regard/core/threads.h"
 #include "regard/nn/decoding.h"
 #include "regard/nn/transformer.h"
+#include "regard/ops/weight_storage.h"
 #include "regard/tasks/translation_data.h"
 #include "regard/tensor/tensor.h"
 #include "regard/text/tokenizer.h"
@@ -20,6 +21,9 @@ namespace regard::tasks {
 struct TranslatorConfig {
   nn::TransformerConfig model;
   Languages languages;
+  // The model reads a text whole, as those that summarize do; else one sentence
+  // at a time.
+  bool whole_texts = false;
 };
 
 struct TranslateOptions {
@@ -28,8 +32,10 @@ struct TranslateOptions {
   double length_penalty = 1;    // scores are divided by length^penalty
   std::int64_t max_length = 0;  // of an output; 0 means 2 * source + 20
   bool align = false;           // keep where each piece looked
-  std::string to = {};          // the language, where a model knows two
-  std::int64_t batch = 32;      // sentences at once
+  // The language, where a model knows two. Empty: where one of them is zh, the
+  // script of each sentence tells.
+  std::string to = {};
+  std::int64_t batch = 32;  // sentences at once
   Threads threads = {};
 };
 
@@ -56,24 +62,43 @@ struct TranslationTrace {
 // the tokenizer's file.
 class Translator {
  public:
+  // The folder of a model that was trained here, or of one of others:
+  //
+  //   CTranslate2    model.bin (float32, int16 or int8), its vocabularies, and
+  //                  a SentencePiece model in it or in the folder above;
+  //                  without one, what stands between blanks is a piece
+  //   Hugging Face   Marian, T5 and BART: config.json, model.safetensors and
+  //                  the tokenizer's files
+  //
+  // The weights of its products become what `weights` says, from float32.
   // Throws IoError for a file that is missing, ParseError for one that is
-  // broken or does not fit the others.
-  static Translator load(const std::filesystem::path& folder);
+  // broken, does not fit the others or is of a kind that is not known, and
+  // InvalidArgument for kAsStored.
+  static Translator load(
+      const std::filesystem::path& folder,
+      ops::WeightStorage weights = ops::WeightStorage::kFloat32);
 
   Translator(TranslatorConfig config,
-             std::unique_ptr<text::Tokenizer> tokenizer, StateDict weights);
+             std::unique_ptr<text::Tokenizer> tokenizer, StateDict weights,
+             ops::WeightStorage storage = ops::WeightStorage::kFloat32);
   ~Translator();
   Translator(Translator&&) noexcept;
   Translator& operator=(Translator&&) noexcept;
 
   const TranslatorConfig& config() const;
-  const text::Tokenizer& tokenizer() const;
+  const text::Tokenizer& tokenizer() const;  // of sources
+  const text::Tokenizer& target_tokenizer() const;
 
   // For each sentence its `nbest` translations, best first. A blank sentence
   // has one, the empty one. The same sentence has the same translation
-  // whatever stands beside it. Throws InvalidArgument for options that make no
-  // sense, and for a sentence that is not UTF-8 or has more pieces than the
-  // model can read.
+  // whatever stands beside it and however many threads there are: each works on
+  // batches of its own.
+  //
+  // Characters that the pieces do not know, and addresses of the web and of
+  // mail, are copied into the translation, to where it looked at them most.
+  //
+  // Throws InvalidArgument for options that make no sense, and for a sentence
+  // that is not UTF-8 or has more pieces than the model can read.
   std::vector<std::vector<Translation>> translate(
       std::span<const std::string> sentences,
       const TranslateOptions& options = {}) const;
@@ -87,8 +112,19 @@ class Translator {
 
  private:
   struct Parts;
+  class Search;
+  explicit Translator(std::unique_ptr<Parts> parts);
   std::unique_ptr<Parts> parts_;
 };
+
+// The files of a translator, to train it further. Throws what Translator::load
+// throws; that they fit each other is seen when a model is made of them.
+struct TranslatorFiles {
+  TranslatorConfig config;
+  std::unique_ptr<text::Tokenizer> tokenizer;
+  StateDict weights;  // float32
+};
+TranslatorFiles load_translator_files(const std::filesystem::path& folder);
 
 // Writes config.json, the tokenizer's file and, last, model.safetensors, each
 // whole or not at all. `stored` is kFloat32 or kFloat16.

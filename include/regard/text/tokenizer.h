@@ -110,6 +110,8 @@ class TextStream {
   // Borrows the tokenizer.
   explicit TextStream(const Tokenizer& tokenizer) : tokenizer_(&tokenizer) {}
   std::string next(std::int32_t id);
+  // What is left where the text ends: the character that was not complete.
+  std::string rest();
 
  private:
   const Tokenizer* tokenizer_;
@@ -157,6 +159,25 @@ struct WordOptions {
 // InvalidArgument.
 std::unique_ptr<Tokenizer> make_word_tokenizer(
     std::span<const std::string> lines, const WordOptions& options = {});
+
+struct RunningWordOptions {
+  std::int64_t size = 20000;  // at most so many pieces, the most frequent
+  std::int64_t min_count = 1;
+  bool lowercase = true;
+  std::vector<std::string> tags = {};
+};
+
+// For running text: words, signs of punctuation and single Chinese characters
+// are pieces, as BERT cuts text before it looks for pieces. The others are
+// kUnknown. save() writes a tokenizer.json of the kind WordLevel, which Hugging
+// Face's tokenizers read too.
+std::unique_ptr<Tokenizer> make_running_word_tokenizer(
+    std::span<const std::string> texts, const RunningWordOptions& options = {});
+
+// Every byte of UTF-8 is a piece: 256 of them after the special ones. save()
+// writes a tokenizer.json of the kind byte-level BPE without merges.
+std::unique_ptr<Tokenizer> make_byte_tokenizer(
+    const std::vector<std::string>& tags = {});
 
 enum class PieceModel { kUnigram, kBpe };
 

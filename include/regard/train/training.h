@@ -8,6 +8,7 @@
 #include <string>
 
 #include "regard/core/threads.h"
+#include "regard/dist/communicator.h"
 #include "regard/nn/batch.h"
 #include "regard/tensor/tensor.h"
 #include "regard/train/adam.h"
@@ -34,7 +35,7 @@ class TrainingTask {
                                          std::uint64_t seed,
                                          StateDict& gradients) = 0;
   // The loss over the examples that are held out; 0 tokens where there are
-  // none.
+  // none. Of several ranks, rank 0 alone is asked.
   virtual nn::LossSum validate() = 0;
 };
 
@@ -43,7 +44,9 @@ struct TrainingOptions {
   std::int64_t max_updates = 0;  // 0 means no limit; one of the two must be set
   std::int64_t max_epochs = 0;
   std::int64_t batch_tokens = 4096;  // at most, at once
-  std::int64_t accumulate = 1;       // batches an update
+  // Batches of an update. Each batch's gradients are summed by themselves, and
+  // then in the order of the batches, so that ranks can share them.
+  std::int64_t accumulate = 1;
   AdamOptions adam;
   Schedule schedule;
   double clip = 0;  // the largest norm of a gradient; 0 leaves it alone
@@ -54,6 +57,9 @@ struct TrainingOptions {
   std::int64_t average = 1;   // the result is the mean of so many milestones
   double checkpoint_seconds = 300;  // 0 saves after each update
   Threads threads = {};
+  // Who trains together. Ranks share the batches of an update and the moments
+  // of Adam; each has the whole task. Must outlive the training.
+  dist::Communicator* ranks = &dist::single_process();
   // What else the result depends on, such as data and model: names in plain
   // words, and values. A checkpoint goes on only where all are the same.
   std::map<std::string, std::string> settings = {};
@@ -68,6 +74,9 @@ struct UpdateReport {
   double rate = 0;
   std::int64_t tokens = 0;
   double seconds = 0;  // that this update took
+  // Of them, and how much this rank sent to others.
+  double seconds_waited = 0;
+  std::int64_t bytes_sent = 0;
 };
 
 struct MilestoneReport {
@@ -77,14 +86,15 @@ struct MilestoneReport {
   bool best = false;
 };
 
-// Whoever watches. The loop itself prints nothing.
+// Whoever watches. The loop itself prints nothing. Every rank has its own.
 class Observer {
  public:
   virtual ~Observer() = default;
   virtual void on_start(std::int64_t /*updates done*/) {}
   virtual void on_update(const UpdateReport&) {}
   virtual void on_milestone(const MilestoneReport&) {}
-  // Asked after every update: true saves and ends, to go on later.
+  // Asked after every update: true saves and ends, to go on later. The wish of
+  // one rank ends all.
   virtual bool wants_to_stop() { return false; }
 };
 
@@ -107,14 +117,15 @@ enum class Start { kNew, kResume };
 //   milestone-*.safetensors  the last weights to average
 //   log.jsonl                a line of JSON an update and a milestone
 //
-// The weights are a function of the task and the options. Threads, stops,
-// crashes and resumes change no bit. kResume without a checkpoint starts anew;
+// The weights are a function of the task and the options. Threads, ranks,
+// stops, crashes and resumes change no bit. Rank 0 alone uses the folder, and
+// all ranks have the result. kResume without a checkpoint starts anew;
 // kNew refuses a folder that has one. Throws InvalidArgument for options that
 // make no sense or are not those of the checkpoint (it names each that differs,
-// what it was and what it is), IoError where another training is at work in the
-// folder, ParseError for a broken checkpoint, IoError where the disk
-// refuses (the last checkpoint stays), and InvalidArgument where the loss is
-// not finite.
+// what it was and what it is), or not those of rank 0, IoError where another
+// training is at work in the folder, ParseError for a broken checkpoint,
+// IoError where the disk refuses (the last checkpoint stays), and
+// InvalidArgument where the loss is not finite.
 TrainingResult train(TrainingTask& task, const TrainingOptions& options,
                      const std::filesystem::path& folder, Start start,
                      Observer& observer);

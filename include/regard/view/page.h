@@ -24,6 +24,7 @@ struct ExportOptions {
   std::vector<std::int64_t> layers = {};
   std::vector<std::int64_t> heads = {};
   std::size_t most_bytes = std::size_t{96} << 20;
+  const Trace* beside = nullptr;  // of another text, compared with the first
 };
 
 // The page with a trace inside: it works without a network and asks for

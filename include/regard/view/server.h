@@ -8,6 +8,8 @@
 #include <optional>
 #include <string>
 
+#include "regard/tasks/language_model.h"
+#include "regard/tasks/text_encoder.h"
 #include "regard/tasks/translator.h"
 #include "regard/view/trace.h"
 
@@ -36,6 +38,13 @@ struct ServerOptions {
   Note note{};        // one line on what it is worth
   Start start{};      // where the page opens a translation, if it has that head
   tasks::TranslateOptions translate{};
+  // Reads the texts where there is no translator; borrowed.
+  const tasks::TextEncoder* encoder = nullptr;
+  // Or this, where there is no encoder either; it goes on with each text by at
+  // most so many tokens.
+  const tasks::LoadedModel* language_model = nullptr;
+  std::int64_t max_tokens = 0;
+  std::optional<Trace> beside{};  // of another text, compared with the first
   ServerLimits limits{};
 };
 
@@ -49,8 +58,8 @@ bool server_available();
 //   GET  /api/info     the model, the limits, and the trace given at the start
 //   POST /api/trace    {"text": ..., "direction": ...} -> the trace's header
 //   GET  /api/weights  ?trace=&section=&layer=&head= -> the weights of a head
-//   GET  /api/link     ?trace=&section=&queries=1-2&keys=3-3 -> the weight
-//                      between these tokens in every head
+//   GET  /api/rows     ?trace=&section=&queries=1-2 -> where these tokens look
+//                      in every head
 //   GET  /api/vectors  ?trace=&section=&layer=&head= -> its queries and keys
 //
 // Every refusal is JSON, {"error": {"code", "message", "limit"}}. Only these
@@ -59,8 +68,8 @@ bool server_available();
 class Server {
  public:
   // Listens from now on; nobody is answered before run(). Borrows the
-  // translator, which may be null where a trace is given. Throws IoError where
-  // the address cannot be had.
+  // translator, which may be null where a trace or another model is given.
+  // Throws IoError where the address cannot be had.
   Server(const tasks::Translator* translator, std::optional<Trace> trace,
          ServerOptions options = {});
   ~Server();

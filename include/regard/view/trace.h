@@ -93,14 +93,14 @@ class Section {
   const HeadStatistics& statistics(std::int64_t layer, std::int64_t head) const;
   const Thumbnails& thumbnails() const { return thumbnails_; }
 
-  // Weight from queries [first, last] to keys [first, last] in every head,
-  // [layers, heads]: summed over the keys, averaged over the queries. Throws
-  // InvalidArgument for a range that is not there.
+  // Where queries [first, last] look in every head, [layers, heads, columns]:
+  // the mean of their rows. Throws InvalidArgument for a range that is not
+  // there.
   struct Range {
     std::int64_t first = 0;
     std::int64_t last = 0;
   };
-  std::vector<std::uint16_t> link(Range queries, Range keys) const;
+  std::vector<std::uint16_t> rows_of(Range queries) const;
 
   // All layers have queries and keys.
   bool has_vectors() const;

@@ -10,12 +10,13 @@ It uses as many threads as torch.get_num_threads(), and where PyTorch has GNU Op
 """
 
 from .._core import work_with_openmp
+from ._distributed import context_parallel_attention
 from ._functional import attention, scaled_dot_product_attention, varlen_attention
 from ._multihead import MultiheadAttention, multi_head_attention_forward
 from ._use import use
 
 __all__ = [
-    "MultiheadAttention", "attention", "multi_head_attention_forward",
+    "MultiheadAttention", "attention", "context_parallel_attention", "multi_head_attention_forward",
     "scaled_dot_product_attention", "use", "varlen_attention",
 ]
 

@@ -9,6 +9,8 @@ from torch import Tensor
 
 from .._core import attention as _forward
 from .._core import attention_with_weights as _forward_with_weights
+from .._core import linear as _linear
+from .._core import linear_backward as _linear_backward
 from . import _functional, _ops
 
 
@@ -119,6 +121,29 @@ def _join_heads(parts, batch_first):
     return rows.reshape(a * b, parts * heads * dim)
 
 
+# For so few rows our products read the weights as they are and take less time than PyTorch's.
+_FEW_ROWS = 16
+
+
+def _are_few(x, *others):
+    return x.shape[0] <= _FEW_ROWS and all(t is None or t.dtype is torch.float32 for t in (x, *others))
+
+
+def _linear_rows(x, weight, bias):
+    """F.linear of rows."""
+    if _are_few(x, weight, bias):
+        return _linear(x, weight, bias, torch.get_num_threads())
+    return F.linear(x, weight, bias)
+
+
+def _linear_gradients(d_y, x, weight, of_x, of_weight, of_bias):
+    """The gradients of _linear_rows that are wanted, else None."""
+    if _are_few(d_y, x, weight) and _ops.may_call_directly(d_y):
+        return _linear_backward(d_y, x, weight, of_x, of_weight, of_bias, torch.get_num_threads())
+    return (d_y @ weight if of_x else None, d_y.t() @ x if of_weight else None,
+            d_y.sum(0) if of_bias else None)
+
+
 class _SelfAttention(torch.autograd.Function):
     """in_proj, attention and out_proj of one input x, [batch, len, width] or [len, batch, width]."""
 
@@ -126,7 +151,7 @@ class _SelfAttention(torch.autograd.Function):
     def forward(ctx, x, in_weight, in_bias, out_weight, out_bias, heads, batch_first, mask,
                 mask_tensors, bias, dropout, seed):
         rows = x.reshape(-1, x.shape[2])
-        qkv = F.linear(rows, in_weight, in_bias)
+        qkv = _linear_rows(rows, in_weight, in_bias)
         q, k, v = _split_heads(qkv, x.shape, heads, batch_first)
         attended = torch.empty_like(rows)
         out = _heads_of(attended, x.shape, heads, batch_first)
@@ -135,7 +160,7 @@ class _SelfAttention(torch.autograd.Function):
         ctx.save_for_backward(rows, qkv, attended, lse, in_weight, out_weight, bias, seed,
                               *mask_tensors)
         ctx.constants = x.shape, heads, batch_first, mask, dropout
-        return F.linear(attended, out_weight, out_bias).view(x.shape)
+        return _linear_rows(attended, out_weight, out_bias).view(x.shape)
 
     @staticmethod
     def backward(ctx, d_result):
@@ -144,21 +169,19 @@ class _SelfAttention(torch.autograd.Function):
         of_x, of_in_weight, of_in_bias, of_out_weight, of_out_bias, *_ = ctx.needs_input_grad
         d_x = d_in_weight = d_in_bias = None
         d_result = d_result.reshape(rows.shape)
-        # out = attended out_weight^T + out_bias
-        d_out_weight = d_result.t() @ attended if of_out_weight else None
-        d_out_bias = d_result.sum(0) if of_out_bias else None
-        if of_x or of_in_weight or of_in_bias:
+        of_qkv = of_x or of_in_weight or of_in_bias
+        d_attended, d_out_weight, d_out_bias = _linear_gradients(
+            d_result, attended, out_weight, of_qkv, of_out_weight, of_out_bias)
+        if of_qkv:
             q, k, v = _split_heads(qkv, shape, heads, batch_first)
             out = _heads_of(attended, shape, heads, batch_first)
-            d_out = _heads_of(d_result @ out_weight, shape, heads, batch_first)
+            d_out = _heads_of(d_attended, shape, heads, batch_first)
             gradients = _ops.backward(
                 d_out, None, out, lse, "q k v", q, k, v, mask, mask_tensors, bias, *[None] * 6,
                 "dot", 0.0, dropout, seed, "float32")
-            # qkv = rows in_weight^T + in_bias
-            d_qkv = _join_heads(gradients, batch_first)
-            d_x = (d_qkv @ in_weight).view(shape) if of_x else None
-            d_in_weight = d_qkv.t() @ rows if of_in_weight else None
-            d_in_bias = d_qkv.sum(0) if of_in_bias else None
+            d_x, d_in_weight, d_in_bias = _linear_gradients(
+                _join_heads(gradients, batch_first), rows, in_weight, of_x, of_in_weight, of_in_bias)
+            d_x = d_x.view(shape) if of_x else None
         return d_x, d_in_weight, d_in_bias, d_out_weight, d_out_bias, *[None] * 7
 
 
@@ -175,7 +198,7 @@ def _attend_to_itself(x, parameters, heads, pairs: _Pairs, dropout, seed, need_w
     else:
         in_weight, in_bias, out_weight, out_bias = parameters
         rows = x.reshape(-1, x.shape[2])
-        q, k, v = _split_heads(F.linear(rows, in_weight, in_bias), x.shape, heads, batch_first)
+        q, k, v = _split_heads(_linear_rows(rows, in_weight, in_bias), x.shape, heads, batch_first)
         attended = torch.empty_like(rows)
         out = _heads_of(attended, x.shape, heads, batch_first)
         keywords = _options(*options, dropout, seed)
@@ -185,7 +208,7 @@ def _attend_to_itself(x, parameters, heads, pairs: _Pairs, dropout, seed, need_w
             weights = weights.to(q.dtype)
         else:
             _forward(q, k, v, out=out, **keywords)
-        out = F.linear(attended, out_weight, out_bias).view(x.shape)
+        out = _linear_rows(attended, out_weight, out_bias).view(x.shape)
     return (out.transpose(0, 1) if batch_first else out), weights
 
 

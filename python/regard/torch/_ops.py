@@ -186,8 +186,7 @@ def _setup_context(ctx, inputs, output):
 
 def backward(d_out, d_lse, *arguments) -> List[Tensor]:
     """attention_backward of what autograd hands over, directly where that is allowed."""
-    # With gradients on, of a gradient's graph: the operator refuses second derivatives.
-    if is_watched() or torch.is_grad_enabled():
+    if is_watched() or torch.is_grad_enabled():  # the operator refuses second derivatives
         return attention_backward(d_out, d_lse, *arguments)
     if _is_batched(d_out) or (d_lse is not None and _is_batched(d_lse)):
         return _backward_of_each(d_out, d_lse, *arguments)
@@ -195,6 +194,11 @@ def backward(d_out, d_lse, *arguments) -> List[Tensor]:
 
 
 _is_batched = torch._C._functorch.is_legacy_batchedtensor
+
+
+def may_call_directly(gradient: Tensor) -> bool:
+    """Whether a backward pass may go past the dispatcher: nobody differentiates or maps it again."""
+    return not (is_watched() or torch.is_grad_enabled() or _is_batched(gradient))
 
 
 def _backward_of_each(d_out, d_lse, *arguments) -> List[Tensor]:

@@ -35,6 +35,8 @@ function directionName(direction: string): string {
 
 export class Composer {
   private readonly input = h('textarea', { id: 'sentence', rows: 1, autocomplete: 'off', spellcheck: 'false' });
+  private readonly besideLabel = h('label', { for: 'beside', class: 'label' });
+  private readonly beside = h('input', { id: 'beside', type: 'text', autocomplete: 'off', spellcheck: 'false' });
   private readonly directions = h('div', { class: 'segments', role: 'group' });
   private readonly only = h('span', { class: 'label' });
   private readonly send = h('button', { type: 'submit', class: 'primary' });
@@ -46,6 +48,7 @@ export class Composer {
     this.label,
     this.input,
     h('div', { class: 'row' }, this.count, this.directions, this.only, this.send),
+    h('div', { class: 'beside' }, this.besideLabel, this.beside),
   );
   private readonly output = h('p', { class: 'translation', 'aria-live': 'polite' });
   private readonly given = h('p', { class: 'given' });
@@ -74,6 +77,11 @@ export class Composer {
   focus(): void {
     this.input.focus();
     this.input.select();
+  }
+
+  focusBeside(): void {
+    this.beside.focus();
+    this.beside.select();
   }
 
   private grow(): void {
@@ -106,18 +114,31 @@ export class Composer {
     const limit = info?.characters ?? 0;
     const count = this.characters;
     if (limit > 0 && count > limit) this.app.set({ error: new SourceError('too_long', '', limit, count) });
-    else void this.app.ask(text, directionFor(text, direction, info?.directions ?? []));
+    else
+      void this.app.ask(
+        text,
+        directionFor(text, direction, info?.directions ?? []),
+        this.app.state,
+        this.beside.value.trim(),
+      );
+  }
+
+  // Only a translator translates; others look.
+  private get translates(): boolean {
+    return (this.app.state.info?.directions.length ?? 0) > 0;
   }
 
   update(changed: Changed): void {
     const { app } = this;
     const { state } = app;
-    const can = state.info?.canTranslate === true;
+    const can = state.info?.canRead === true;
     this.form.hidden = !can;
     if (changed.has('text') && this.input.value.trim() !== state.text) this.input.value = state.text;
+    if (changed.has('beside') && this.beside.value.trim() !== state.beside) this.beside.value = state.beside;
     if (changed.has('text') || changed.has('language') || changed.has('info')) this.showCount();
     if (changed.has('language') || changed.has('info') || changed.has('direction')) this.relabel();
-    this.send.textContent = app.t(state.busy && can ? 'looking' : 'look');
+    const [idle, busy] = this.translates ? (['look', 'looking'] as const) : (['show', 'showing'] as const);
+    this.send.textContent = app.t(state.busy && can ? busy : idle);
     this.send.disabled = state.busy;
     this.element.classList.toggle('busy', state.busy);
     const target = state.trace?.target ?? '';
@@ -141,6 +162,8 @@ export class Composer {
     const { app } = this;
     const { info, direction } = app.state;
     this.label.textContent = app.t('sentence');
+    this.besideLabel.textContent = app.t('beside');
+    this.beside.placeholder = app.t('besidePlaceholder');
     this.input.placeholder = app.t('placeholder');
     this.directions.setAttribute('aria-label', app.t('direction'));
     const known = info?.directions ?? [];
@@ -163,13 +186,13 @@ export class Composer {
     const { trace, busy, info, direction, error } = app.state;
     this.welcome.hidden = trace !== null || (busy && info === null) || (info === null && error !== null);
     if (this.welcome.hidden) return;
-    if (!info?.canTranslate) {
+    if (!info?.canRead) {
       this.welcome.replaceChildren(h('p', {}, app.t('nothing')));
       return;
     }
     const examples = EXAMPLES[direction.split('-')[0]] ?? EXAMPLES.en;
     this.welcome.replaceChildren(
-      h('p', {}, app.t('welcome')),
+      h('p', {}, app.t(this.translates ? 'welcome' : 'welcomeReader')),
       h('p', { class: 'label' }, app.t('tryOne')),
       h(
         'ul',
@@ -199,7 +222,7 @@ export class Composer {
     const again = () => {
       const { trace } = app.state;
       if (!info) void app.start();
-      else if (trace && (trace.source === text || !info.canTranslate)) app.retryBlocks();
+      else if (trace && (trace.source === text || !info.canRead)) app.retryBlocks();
       else void app.ask(text, direction);
     };
     this.notice.replaceChildren(

@@ -13,6 +13,7 @@ const KEYS: readonly [string[], Key][] = [
   [[',', '.'], 'keyStep'],
   [['+', '−', '0'], 'keyZoom'],
   [['/'], 'keySentence'],
+  [['C'], 'keyBeside'],
   [['T'], 'keyTheme'],
   [['L'], 'keyLanguage'],
   [['?'], 'keyHelp'],

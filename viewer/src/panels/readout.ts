@@ -65,6 +65,7 @@ export class Readout {
     } else {
       this.say(app.t('strongestPairs'));
     }
+    if (app.compares && q !== null && heads.length === 1 && this.showBoth(q, k, heads[0].block)) return;
     const lines = heads.flatMap(({ head, block }) => {
       if (q !== null) return (q < shown ? linesOfQuery(block, q) : []).map((line) => ({ ...line, head }));
       if (k !== null) return linesOfKey(block, k, shown).map((line) => ({ ...line, head }));
@@ -74,6 +75,44 @@ export class Readout {
     const label = (line: Line) =>
       q !== null ? key(line.k) : k !== null ? query(line.q) : `${query(line.q)} → ${key(line.k)}`;
     this.list.replaceChildren(...lines.slice(0, STRONGEST).map((line) => this.entry(line, label(line))));
+  }
+
+  // The strongest of a word in both sentences; false: the other has no such word.
+  private showBoth(q: number, k: number | null, block: Block): boolean {
+    const { app } = this;
+    const { layer, head } = app.state;
+    const { rows, columns } = app.across('main');
+    const other = app.lookOf('other')!;
+    const beside = other.block(layer, head);
+    const there = rows[q];
+    if (!beside || there === null) return false;
+    const weights = (at: number): [number, number | null] => [
+      weightOf(block.codes[q * block.columns + at]),
+      columns[at] === null ? null : weightOf(beside.codes[there * beside.columns + columns[at]]),
+    ];
+    const text = (at: number) => weights(at).map((weight) => (weight === null ? '–' : percent(weight)));
+    if (k !== null) this.sayPair(q, k, text(k).join(' | '), `${app.t('query')} ${q + 1} · ${app.t('key')} ${k + 1}`);
+    const order = app.keys.map((_, at) => at);
+    const most = (at: number) => Math.max(...weights(at).map((weight) => weight ?? 0));
+    order.sort((a, b) => most(b) - most(a));
+    this.list.replaceChildren(
+      ...order.slice(0, STRONGEST).map((at) => {
+        const pair = columns[at] === null ? app.keys[at] : other.lens.keys[columns[at]];
+        const bars = weights(at).map((weight, i) => {
+          const bar = h('i', { 'aria-hidden': 'true', class: i === 1 ? 'minus' : '' });
+          bar.style.width = `${Math.max(1, (weight ?? 0) * 100)}%`;
+          return h('span', { class: 'bar' }, bar);
+        });
+        return h(
+          'li',
+          { class: 'both' },
+          h('span', { class: 'token' }, pair === app.keys[at] ? pair : `${app.keys[at]} | ${pair}`),
+          h('span', { class: 'bars' }, ...bars),
+          h('span', { class: 'weight' }, text(at).join(' | ')),
+        );
+      }),
+    );
+    return true;
   }
 
   private sayPair(q: number, k: number, weight: string, note: string): void {

@@ -2,6 +2,7 @@
 // The slider of generated steps.
 import type { App, Changed } from '../app';
 import { h } from '../dom';
+import { showTokens } from '../tokens';
 import { isStepped } from '../trace';
 
 const MOST_TOKENS = 80;
@@ -63,7 +64,7 @@ export class Steps {
     if (changed.has('trace') || changed.has('language')) {
       this.slider.max = String(trace.steps);
       this.label.textContent = app.t('step');
-      const tokens = app.axis(axis);
+      const tokens = showTokens(trace.axes[axis].tokens);
       this.ribbon.replaceChildren(
         ...(tokens.length > MOST_TOKENS
           ? []

@@ -57,7 +57,8 @@ export class GridView implements View {
 
   private buildSection(section: Section, index: number): HTMLElement {
     const { app } = this;
-    const note = `${section.name}Note`;
+    const alone = section.name === 'decoder' && app.state.trace!.sections.length === 1;
+    const note = `${section.name}${alone ? 'Only' : ''}Note`;
     const heading = h('h3', { class: 'figure-title' }, app.sectionName(section));
     if (section.rollout) {
       heading.append(

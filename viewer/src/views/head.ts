@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // One head, large: a heat map with the tokens on both axes.
-import type { App, Changed } from '../app';
+import type { App, Changed, Focus, Side } from '../app';
 import { colorTable } from '../color';
 import { fitCanvas, h } from '../dom';
 import { heatImage, largest, paintFocus, paintHeat, percent, type Heat } from '../heat';
 import { cellAt, layoutHeat, zoomAt, type HeatLayout, type Zoom } from '../layout';
+import type { Look } from '../look';
 import { CanvasPen, SANS, type Picture } from '../pen';
 import { keysOf, queriesOf, weightOf, type Block } from '../trace';
 import { measure, widest, type View } from './view';
 
-const PLACE = ['trace', 'section', 'layer', 'head', 'words', 'pair'];
+const PLACE = ['trace', 'otherTrace', 'section', 'layer', 'head', 'words', 'pair'];
 const ALL: Zoom = { factor: 1, x0: 0, y0: 0 };
 
 export class HeadView implements View {
@@ -27,15 +28,26 @@ export class HeadView implements View {
   private readonly fingers = new Map<number, { x: number; y: number }>();
   private dragged = false;
 
-  constructor(private readonly app: App) {
+  constructor(
+    private readonly app: App,
+    private readonly side: Side = 'main',
+  ) {
     new ResizeObserver(() => this.draw()).observe(this.element);
     this.listenToPointer();
   }
 
+  private get look(): Look {
+    return this.app.lookOf(this.side)!;
+  }
+
+  private get focus(): Focus | null {
+    return this.app.focusOf(this.side);
+  }
+
   update(changed: Changed): void {
     const { app } = this;
-    if (!app.state.trace) return;
-    if (['trace', 'section', 'words', 'pair'].some((key) => changed.has(key as never))) this.zoom = ALL;
+    if (!app.lookOf(this.side)) return;
+    if (['trace', 'otherTrace', 'section', 'words', 'pair'].some((key) => changed.has(key as never))) this.zoom = ALL;
     if (
       [...PLACE, 'blocks', 'palette', 'curve', 'theme', 'step', 'view', 'language'].some((key) =>
         changed.has(key as never),
@@ -43,7 +55,7 @@ export class HeadView implements View {
     ) {
       this.prepare();
       this.draw();
-    } else if (changed.has('focus')) {
+    } else if (changed.has('focus') || changed.has('otherFocus')) {
       this.drawFocus();
     }
   }
@@ -51,8 +63,8 @@ export class HeadView implements View {
   private prepare(): void {
     const { app } = this;
     const { layer, head, palette, curve } = app.state;
-    const { queries, keys } = app;
-    const block = app.block(layer, head);
+    const { queries, keys, ends } = this.look.lens;
+    const block = this.look.block(layer, head);
     this.frame.classList.toggle('waiting', block === null);
     this.picture_ = null;
     const codes: Block = block ?? this.standIn(queries.length, keys.length);
@@ -62,8 +74,8 @@ export class HeadView implements View {
       block: codes,
       queries,
       keys,
-      shown: app.rowsShown,
-      ends: app.ends,
+      shown: this.look.rowsShown,
+      ends,
       dark,
       palette,
       curve,
@@ -79,10 +91,10 @@ export class HeadView implements View {
 
   // The thumbnail, enlarged, until the numbers come. It knows tokens only.
   private standIn(rows: number, columns: number): Block {
-    const { layer, head, trace } = this.app.state;
-    const section = this.app.section!;
+    const { layer, head } = this.app.state;
+    const { trace, section } = this.look;
     const codes = new Uint16Array(rows * columns);
-    const all = rows === queriesOf(trace!, section).length && columns === keysOf(trace!, section).length;
+    const all = rows === queriesOf(trace, section).length && columns === keysOf(trace, section).length;
     if (layer === 'rollout' || !all) return { rows, columns, codes };
     const { rows: r, columns: c, data } = section.thumbnails;
     const from = (layer * section.heads + head) * r * c;
@@ -115,7 +127,7 @@ export class HeadView implements View {
   private drawFocus(): void {
     if (!this.heat || !this.layout) return;
     const context = fitCanvas(this.overlay, this.layout.width, this.layout.height);
-    const focus = this.app.state.focus;
+    const { focus } = this;
     this.tip.hidden = true;
     if (!focus || focus.q === null || focus.k === null) return;
     if (focus.q >= this.heat.block.rows || focus.k >= this.heat.block.columns) return;
@@ -190,14 +202,14 @@ export class HeadView implements View {
       const was = this.fingers.delete(event.pointerId);
       if (event.type !== 'pointerup' || !was || this.dragged) return;
       const cell = this.cell(this.point(event));
-      const { focus, pinned } = app.state;
-      const same = pinned && cell && focus && cell.q === focus.q && cell.k === focus.k;
-      app.set({ focus: same ? null : cell, pinned: !same && cell !== null });
+      const { focus } = this;
+      const same = app.state.pinned && cell && focus && cell.q === focus.q && cell.k === focus.k;
+      app.point(this.side, same ? null : cell, !same && cell !== null);
     };
     overlay.addEventListener('pointerup', end);
     overlay.addEventListener('pointercancel', end);
     overlay.addEventListener('pointerleave', () => {
-      if (!app.state.pinned) app.set({ focus: null });
+      if (!app.state.pinned) app.point(this.side, null, false);
     });
     overlay.addEventListener(
       'wheel',
@@ -224,9 +236,9 @@ export class HeadView implements View {
   private pointAt(at: { x: number; y: number }): void {
     if (this.app.state.pinned) return;
     const cell = this.cell(at);
-    const { focus } = this.app.state;
+    const { focus } = this;
     if (cell?.q === focus?.q && cell?.k === focus?.k) return;
-    this.app.set({ focus: cell });
+    this.app.point(this.side, cell, false);
   }
 
   private pan(before: { x: number; y: number }, now: { x: number; y: number }): void {
@@ -280,7 +292,7 @@ export class HeadView implements View {
 
   picture(): Picture | null {
     const { app, heat } = this;
-    if (!heat || !app.block(app.state.layer, app.state.head)) return null;
+    if (!heat || !this.look.block(app.state.layer, app.state.head)) return null;
     const { rows, columns } = heat.block;
     const [queryLabel, keyLabel] = this.labelWidths;
     const room = Math.min(1400, Math.max(480, columns * 40 + queryLabel + 100));

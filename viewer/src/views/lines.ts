@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tokens on two sides and lines between them, for one head or several.
-import type { App, Changed } from '../app';
+import type { App, Changed, Side } from '../app';
 import { headColor } from '../color';
 import { choose, fitCanvas, h } from '../dom';
 import { largest } from '../heat';
 import { layoutLines, type LinesLayout } from '../layout';
 import { linesOfKey, linesOfQuery, paintLines, strongestLines, type Line, type LinesPicture } from '../lines';
+import type { Look } from '../look';
 import { CanvasPen, SANS, type Picture } from '../pen';
 import type { Block } from '../trace';
 import { widest, type View } from './view';
@@ -23,21 +24,28 @@ export class LinesView implements View {
   private readonly strongest = new WeakMap<Block, { rows: number; limit: number; lines: Line[]; max: number }>();
   private waiting = 0;
 
-  constructor(private readonly app: App) {
+  constructor(
+    private readonly app: App,
+    private readonly side: Side = 'main',
+  ) {
     new ResizeObserver(() => this.draw()).observe(this.element);
     this.scroller.addEventListener('scroll', () => this.redrawSoon(), { passive: true });
     this.listenToPointer();
   }
 
+  private get look(): Look {
+    return this.app.lookOf(this.side)!;
+  }
+
   update(changed: Changed): void {
-    if (!this.app.state.trace) return;
+    if (!this.app.lookOf(this.side)) return;
     if (
-      ['trace', 'section', 'layer', 'head', 'heads', 'theme', 'language', 'view', 'words', 'pair'].some((key) =>
-        changed.has(key as never),
+      ['trace', 'otherTrace', 'section', 'layer', 'head', 'heads', 'theme', 'language', 'view', 'words', 'pair'].some(
+        (key) => changed.has(key as never),
       )
     )
       this.buildChips();
-    if (changed.has('trace') || changed.has('section')) this.scroller.scrollTop = 0;
+    if (changed.has('trace') || changed.has('otherTrace') || changed.has('section')) this.scroller.scrollTop = 0;
     this.draw();
   }
 
@@ -96,7 +104,7 @@ export class LinesView implements View {
   }
 
   private focus(): LinesPicture['focus'] {
-    const { focus } = this.app.state;
+    const focus = this.app.focusOf(this.side);
     if (!focus) return null;
     if (focus.q !== null) return { side: 'query', index: focus.q, other: focus.k };
     return focus.k === null ? null : { side: 'key', index: focus.k, other: null };
@@ -105,11 +113,11 @@ export class LinesView implements View {
   private compose(focus: LinesPicture['focus']): LinesPicture {
     const { app } = this;
     const { dark } = app.theme;
-    const shown = app.rowsShown;
+    const shown = this.look.rowsShown;
     const limit = Math.floor(MOST_LINES / this.heads.length);
     const heads: LinesPicture['heads'] = [];
     for (const head of this.heads) {
-      const block = app.block(app.state.layer, head);
+      const block = this.look.block(app.state.layer, head);
       if (!block) continue;
       let held = this.strongest.get(block);
       if (!held || held.rows !== shown || held.limit !== limit) {
@@ -123,8 +131,8 @@ export class LinesView implements View {
       heads.push({ color: headColor(head, dark), block, lines, max: held.max });
     }
     return {
-      queries: app.queries,
-      keys: app.keys,
+      queries: this.look.lens.queries,
+      keys: this.look.lens.keys,
       shown,
       focus,
       heads,
@@ -133,18 +141,19 @@ export class LinesView implements View {
   }
 
   private measureLayout(width: number): LinesLayout {
-    const { app } = this;
-    const { rows, columns } = app.matrix;
+    const { rows, columns } = this.look.matrix;
+    const { queries, keys } = this.look.lens;
     const size = Math.max(rows, columns) <= 24 ? 15 : 13;
-    return layoutLines(rows, columns, width, widest(app.queries, size, SANS), widest(app.keys, size, SANS));
+    return layoutLines(rows, columns, width, widest(queries, size, SANS), widest(keys, size, SANS));
   }
 
   private lastSize = '';
   private draw(): void {
     const { app } = this;
     const width = this.scroller.clientWidth;
-    if (!app.state.trace || !app.section || width === 0 || app.state.view !== 'lines') return;
-    const { section, words, pair, trace } = app.state;
+    if (!app.lookOf(this.side) || width === 0 || app.state.view !== 'lines') return;
+    const { section, words, pair } = app.state;
+    const { trace } = this.look;
     const size = `${width}/${section}/${words}/${pair}/${trace.id}/${window.innerHeight}`;
     if (!this.layout || size !== this.lastSize) {
       this.lastSize = size;
@@ -157,7 +166,7 @@ export class LinesView implements View {
     const context = fitCanvas(this.canvas, width, height);
     paintLines(new CanvasPen(context), picture, this.layout, app.theme, this.scroller.scrollTop, height);
     this.canvas.dataset.lines = String(picture.heads.reduce((sum, head) => sum + head.lines.length, 0));
-    const { rows, columns } = app.matrix;
+    const { rows, columns } = this.look.matrix;
     this.canvas.setAttribute('aria-label', app.t('linesLabel', { place: app.placeName(), rows, columns }));
     const many = picture.heads.some((head) => head.lines.length >= Math.floor(MOST_LINES / this.heads.length) - 1);
     this.remark.textContent = !picture.focus && many ? app.t('strongestShown', { count: MOST_LINES }) : '';
@@ -177,7 +186,7 @@ export class LinesView implements View {
     const x = event.clientX - box.left;
     const y = event.clientY - box.top + this.scroller.scrollTop;
     const { leftX, rightX, row, leftOffset, rightOffset } = this.layout;
-    const { rows, columns } = this.app.matrix;
+    const { rows, columns } = this.look.matrix;
     if (x <= leftX + 10) {
       const q = Math.floor((y - leftOffset) / row);
       return q >= 0 && q < rows ? { side: 'query', index: q, other: null } : null;
@@ -196,20 +205,19 @@ export class LinesView implements View {
     canvas.addEventListener('pointermove', (event) => {
       if (app.state.pinned) return;
       const at = toFocus(this.tokenAt(event));
-      const { focus } = app.state;
-      if (at?.q !== focus?.q || at?.k !== focus?.k) app.set({ focus: at });
+      const focus = app.focusOf(this.side);
+      if (at?.q !== focus?.q || at?.k !== focus?.k) app.point(this.side, at, false);
     });
     canvas.addEventListener('pointerleave', () => {
-      if (!app.state.pinned) app.set({ focus: null });
+      if (!app.state.pinned) app.point(this.side, null, false);
     });
     // A second click on the other side chooses the link between both.
     canvas.addEventListener('click', (event) => {
       const at = toFocus(this.tokenAt(event));
-      const { focus, pinned } = app.state;
-      const held = pinned ? focus : null;
+      const held = app.state.pinned ? app.focusOf(this.side) : null;
       const same = at && held && (at.q === null ? at.k === held.k : at.q === held.q);
       const next = same ? null : at && { q: at.q ?? held?.q ?? null, k: at.k ?? held?.k ?? null };
-      app.set({ focus: next, pinned: next !== null });
+      app.point(this.side, next, next !== null);
     });
   }
 

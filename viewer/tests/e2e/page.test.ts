@@ -1,85 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// The page in a browser. REGARD_VIEW_URL=http://... runs what can be run against
-// a real `regard view` with a translator instead of the stand-in.
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+// The page around the heads, in a browser.
+import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
-import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
-import type { Browser, BrowserContextOptions, Download, Page } from 'playwright-core';
-import { PAGE, startMock, type Mock } from '../mock/server';
-import { DIM, exported, longTrace, row, synthesize, tokenize, translate, vectorAt } from '../mock/synthetic';
-import { findChromium, launch, open, type Opened } from './browser';
+import { describe, expect, it } from 'vitest';
+import { PAGE, startMock } from '../mock/server';
+import { exported, longTrace, synthesize, tokenize, translate } from '../mock/synthetic';
+import { button, CAT, expectAddress, Harness, hasBrowser, phone, REAL, save } from './harness';
 
-const REAL = process.env.REGARD_VIEW_URL ?? '';
-const CAT = 'The cat sat on the mat because it was tired.';
-const phone: BrowserContextOptions = {
-  viewport: { width: 390, height: 844 },
-  hasTouch: true,
-  isMobile: true,
-  deviceScaleFactor: 2,
-};
-
-if (!findChromium()) console.log('skipped: there is no Chromium (apt-get install chromium)');
-
-describe.skipIf(!findChromium())('the page', () => {
-  let browser: Browser;
-  let mock: Mock;
-  let base: string;
-  let folder: string;
-  let opened: Opened[] = [];
-  let shared: Opened | null = null; // one page for all visits without wishes: a new one costs a process
-
-  beforeAll(async () => {
-    folder = mkdtempSync(join(tmpdir(), 'regard-viewer-'));
-    browser = await launch();
-  });
-  afterAll(async () => {
-    await browser?.close();
-    rmSync(folder, { recursive: true, force: true });
-  });
-  beforeEach(async () => {
-    mock = await startMock();
-    base = REAL || mock.url;
-  });
-  afterEach(async () => {
-    const problems = opened.flatMap((one) => one.problems.splice(0));
-    await Promise.all(opened.map((one) => one !== shared && one.close()));
-    opened = [];
-    await mock.close();
-    expect(problems).toEqual([]);
-  });
-
-  async function visit(url: string, options: BrowserContextOptions = {}): Promise<Page> {
-    const plain = Object.keys(options).length === 0;
-    if (plain && shared) {
-      await shared.page.mouse.move(0, 0);
-      await shared.page.evaluate(() => localStorage.clear()).catch(() => undefined);
-      await shared.page.goto('about:blank');
-      shared.requests.length = 0;
-      await shared.page.goto(url);
-      await shared.page.waitForSelector('body.loaded');
-    }
-    const one = plain && shared ? shared : await open(browser, url, options);
-    if (plain) shared = one;
-    opened.push(one);
-    return one.page;
-  }
-  const link = (rest: string, text = CAT, direction = 'en-zh') =>
-    `${base}#text=${encodeURIComponent(text)}&direction=${direction}&${rest}`;
-  const button = (page: Page, name: string) => page.getByRole('button', { name, exact: true });
-  async function pointAt(page: Page, x: number, y: number): Promise<void> {
-    const box = (await page.locator('.heat .overlay').boundingBox())!;
-    await page.mouse.move(box.x + box.width * x, box.y + box.height * y);
-  }
-  async function save(page: Page, item: string): Promise<Download> {
-    await page.locator('.save summary').click();
-    const [download] = await Promise.all([page.waitForEvent('download'), button(page, item).click()]);
-    return download;
-  }
+describe.skipIf(!hasBrowser)('the page', () => {
+  const harness = new Harness();
+  const { link, visit } = harness;
 
   it('takes a sentence and shows its translation and all heads', async () => {
-    const page = await visit(base);
+    const page = await visit(harness.base);
     await page.getByLabel('Sentence').fill(CAT);
     await page.keyboard.press('Enter');
     await page.waitForSelector('.heat');
@@ -93,7 +27,7 @@ describe.skipIf(!findChromium())('the page', () => {
       expect(await page.locator('.translation').textContent()).toBe('那只猫坐在垫子上，因为它累了。');
       expect(await page.locator('.thumb').count()).toBe(48);
     }
-    expect(decodeURIComponent(page.url())).toContain(`text=${CAT}`);
+    await expectAddress(page, `text=${encodeURIComponent(CAT)}`);
     await page.getByLabel('Sentence').fill('我喜欢在下雨天读书。');
     await page.keyboard.press('Enter');
     await page.waitForFunction(
@@ -103,299 +37,39 @@ describe.skipIf(!findChromium())('the page', () => {
   });
 
   it('has examples for the direction that is chosen', async () => {
-    const page = await visit(base);
+    const page = await visit(harness.base);
     await button(page, '中文 → English').click();
     await page.locator('.welcome li button').first().click();
     await page.waitForSelector('.heat');
-    expect(page.url()).toContain('direction=zh-en');
+    await expectAddress(page, 'direction=zh-en');
     expect(await page.locator('.translation').textContent()).toMatch(/[a-z]/i);
-  });
-
-  it('opens a head from the grid, and says what is under the pointer', async () => {
-    const page = await visit(link('view=grid'));
-    await page.locator('.thumb').nth(1).click();
-    expect(await page.locator('h2.figure-title').textContent()).toBe('Encoder · layer 0 · head 1');
-    await page.waitForFunction(() => !document.querySelector('.heat.waiting'));
-    await pointAt(page, 0.3, 0.5);
-    const said = await page.locator('.reading').textContent();
-    expect(said).toMatch(/→ .*%.*query \d+ · key \d+/);
-    if (!REAL) {
-      const [, q, k] = /query (\d+) · key (\d+)/.exec(said!)!.map(Number);
-      const tokens = tokenize(CAT).length;
-      const weight = row(0, 0, 1, q - 1, tokens, tokens, false)[k - 1];
-      const shown = Number(/([\d.]+) %/.exec(said!)![1]);
-      expect(Math.abs(shown - 100 * weight)).toBeLessThan(0.06);
-    }
-    await page.mouse.move(5, 5);
-    expect(await page.locator('.reading').textContent()).toContain('strongest links');
   });
 
   it('walks over cells, heads, layers and views by keyboard', async () => {
     const page = await visit(link('view=head&section=0&layer=0&head=0'));
     await page.keyboard.press('ArrowRight');
     await page.keyboard.press('ArrowDown');
-    expect(page.url()).toContain('layer=1&head=1');
+    await expectAddress(page, 'layer=1&head=1');
     await page.keyboard.press('Shift+ArrowDown');
     await page.keyboard.press('Shift+ArrowRight');
     await page.waitForFunction(() => /query 1 · key 2/.test(document.querySelector('.reading')!.textContent!));
     await page.keyboard.press('3');
-    expect(page.url()).toContain('view=lines');
+    await expectAddress(page, 'view=lines');
     await page.keyboard.press('1');
-    expect(page.url()).toContain('view=grid');
+    await expectAddress(page, 'view=grid');
     await page.keyboard.press('s');
-    expect(page.url()).toContain('section=1');
+    await expectAddress(page, 'section=1');
     await page.keyboard.press('?');
     expect(await page.locator('dialog.help').isVisible()).toBe(true);
     await page.keyboard.press('Escape');
     expect(await page.locator('dialog.help').isVisible()).toBe(false);
     await page.keyboard.press('/');
     await page.keyboard.type('3');
-    expect(page.url()).toContain('view=grid');
-  });
-
-  it('draws lines for several heads and only those of a token that is pointed at', async () => {
-    const page = await visit(link('view=lines&section=0&layer=1&head=0'));
-    await button(page, 'Head 2').click();
-    expect(page.url()).toContain(`heads=${encodeURIComponent('0,2')}`);
-    expect(await page.locator('.heads .chip[aria-pressed=true]').count()).toBe(2);
-    const canvas = page.locator('.scroll canvas');
-    const box = (await canvas.boundingBox())!;
-    const drawn = async () => Number(await canvas.getAttribute('data-lines'));
-    await page.waitForFunction(
-      () => Number(document.querySelector<HTMLCanvasElement>('.scroll canvas')!.dataset.lines) > 0,
-    );
-    const all = await drawn();
-    await page.mouse.move(box.x + 40, box.y + 45);
-    expect(await page.locator('.reading').textContent()).toContain('reads most from');
-    expect(await drawn()).toBeLessThan(all);
-    await page.mouse.move(box.x + box.width - 40, box.y + 45);
-    expect(await page.locator('.reading').textContent()).toContain('is read most by');
-  });
-
-  it('finds the heads that are asked for', async () => {
-    const page = await visit(link('view=grid&section=0'));
-    await button(page, 'token before').click();
-    const cells = await page.locator('tbody tr td:nth-child(6)').allTextContents();
-    const shares = cells.map((text) => parseInt(text, 10));
-    expect(shares).toEqual([...shares].sort((a, b) => b - a));
-    expect(await page.locator('.thumb[data-place="1"]').getAttribute('class')).toContain('chosen');
-    await page.locator('thead button', { hasText: 'entropy' }).click();
-    expect(await page.locator('th[aria-sort=ascending]').textContent()).toContain('entropy');
-    await page.locator('tbody tr').nth(2).click();
-    expect(await page.locator('tbody tr').nth(2).getAttribute('aria-current')).toBe('true');
-  });
-
-  it('shows the rollout over layers', async () => {
-    const page = await visit(link('view=head&section=0'));
-    await button(page, 'Rollout').click();
-    expect(page.url()).toContain('layer=rollout');
-    expect(await page.locator('h2.figure-title').textContent()).toBe('Encoder · rollout over layers');
-    await page.waitForFunction(() => document.querySelectorAll('.strongest li').length > 0);
-  });
-
-  it('comes back from the rollout to where it was', async () => {
-    const page = await visit(link('view=head&section=0&layer=2&head=1'));
-    await page.keyboard.press('r');
-    expect(page.url()).toContain('layer=rollout');
-    await page.keyboard.press('r');
-    expect(page.url()).toContain('layer=2&head=1&view=head');
-    await page.keyboard.press('1');
-    await page.keyboard.press('r');
-    expect(page.url()).toContain('layer=rollout&head=1&view=head');
-    await page.keyboard.press('r');
-    expect(page.url()).toContain('layer=2&head=1&view=grid');
-    await page.keyboard.press('r');
-    await page.keyboard.press('ArrowRight');
-    expect(page.url()).toContain('layer=2&head=2');
-  });
-
-  it('opens on the most telling head, with its words', async () => {
-    const page = await visit(link(''));
-    expect(page.url()).toContain('view=head');
-    expect(await page.locator('tbody tr').first().getAttribute('aria-current')).toBe('true');
-    expect(await page.locator('th[aria-sort=descending]').textContent()).toContain('telling');
-    const shares = (await page.locator('tbody tr td:nth-child(2)').allTextContents()).map((text) => parseInt(text, 10));
-    expect(shares[0]).toBe(Math.max(...shares));
-    if (!REAL) {
-      // The best of all three kinds, by the formula of the stand-in.
-      const target = translate(CAT);
-      const made = synthesize('', CAT, target.text, tokenize(CAT), target.tokens, { layers: 4, heads: 4 });
-      const all = made.header.sections.flatMap((section: any, s: number) =>
-        section.statistics.flatMap((row: any[], layer: number) =>
-          row.map((one, head) => ({ at: `section=${s}&layer=${layer}&head=${head}&`, telling: one.telling })),
-        ),
-      );
-      const best = all.reduce((a: any, b: any) => (b.telling > a.telling ? b : a));
-      expect(page.url()).toContain(best.at);
-    }
-    // A sentence that follows keeps the reader's place.
-    await page.keyboard.press('ArrowRight');
-    const place = /section=\d&layer=\d&head=\d/.exec(page.url())![0];
-    await page.getByLabel('Sentence').fill('I have never seen the sea.');
-    await page.keyboard.press('Enter');
-    await page.waitForFunction(() => /never/.test(location.hash));
-    expect(page.url()).toContain(place);
-  });
-
-  it.skipIf(REAL !== '')('opens at the head that a trace names', async () => {
-    const trace = synthesize('', 'a b c', '', ['a', 'b', 'c'], [], { layers: 3, heads: 3 });
-    trace.header.start = { layer: 2, head: 0 };
-    const file = join(folder, 'start.html');
-    writeFileSync(file, exported(readFileSync(PAGE, 'utf8'), trace));
-    const page = await visit(pathToFileURL(file).href);
-    expect(await page.locator('h2.figure-title').textContent()).toBe('Encoder · layer 2 · head 0');
-  });
-
-  it('says what is under the pointer beside it, on the first screen', async () => {
-    const page = await visit(link('view=head&section=2&layer=1&head=0'), { viewport: { width: 1440, height: 900 } });
-    await page.waitForFunction(() => !document.querySelector('.heat.waiting'));
-    expect(await page.locator('.tip').isVisible()).toBe(false);
-    await pointAt(page, 0.3, 0.5);
-    const tip = (await page.locator('.tip').textContent())!;
-    const said = (await page.locator('.reading').textContent())!;
-    const percent = /[\d.]+ %/.exec(said)![0];
-    expect(tip.endsWith(percent)).toBe(true);
-    expect(said.startsWith(tip.slice(0, -percent.length).trim())).toBe(true);
-    for (const part of ['.heat .base', '.reading', '.strongest', '.tip']) {
-      const box = (await page.locator(part).boundingBox())!;
-      expect(box.y + box.height, part).toBeLessThanOrEqual(900);
-    }
-    // The tip stands at the cell, which the pointer is in.
-    const heat = (await page.locator('.heat .overlay').boundingBox())!;
-    const box = (await page.locator('.tip').boundingBox())!;
-    expect(Math.abs(box.x + box.width / 2 - (heat.x + heat.width * 0.3))).toBeLessThan(60);
-    expect(Math.abs(box.y - (heat.y + heat.height * 0.5))).toBeLessThan(70);
-    await page.mouse.move(5, 5);
-    expect(await page.locator('.tip').isVisible()).toBe(false);
-  });
-
-  it.skipIf(REAL !== '')('merges pieces into words', async () => {
-    const text = 'Wonderful elephants dance.';
-    const pieces = tokenize(text); // Wonde|rful eleph|ants dance . </s>
-    const page = await visit(link('view=head&section=0&layer=0&head=1', text));
-    const names = async () => {
-      const file = await (await save(page, 'Numbers (JSON)')).path();
-      return JSON.parse(readFileSync(file!, 'utf8'));
-    };
-    expect((await names()).keys).toEqual(pieces);
-    await page.keyboard.press('w');
-    expect(page.url()).toContain('words=1');
-    expect(await button(page, 'Words').getAttribute('aria-pressed')).toBe('true');
-    const merged = await names();
-    expect(merged.keys).toEqual(['Wonderful', 'elephants', 'dance', '.', '</s>']);
-    const n = pieces.length;
-    const [first, second] = [0, 1].map((q) => row(0, 0, 1, q, n, n, false));
-    // Summed over the keys' pieces, averaged over the query's.
-    expect(merged.weights[0][1]).toBeCloseTo((first[2] + first[3] + second[2] + second[3]) / 2, 4);
-    for (const weights of merged.weights) expect(weights.reduce((a: number, b: number) => a + b, 0)).toBeCloseTo(1, 3);
-    // What is chosen stays chosen: the word, then its first piece.
-    await page.keyboard.press('Shift+ArrowDown');
-    await page.keyboard.press('Shift+ArrowRight');
-    await page.waitForFunction(() => /query 1 · key 2/.test(document.querySelector('.reading')!.textContent!));
-    await button(page, 'Words').click();
-    await page.waitForFunction(() => /query 1 · key 3/.test(document.querySelector('.reading')!.textContent!));
-    expect(await button(page, 'Words').isVisible()).toBe(true);
-    await page.getByLabel('Sentence').fill(CAT);
-    await page.keyboard.press('Enter');
-    await page.waitForFunction(() => /cat/.test(location.hash));
-    expect(await button(page, 'Words').isVisible()).toBe(false); // nothing to merge
-  });
-
-  it('ranks the heads by the link between two words', async () => {
-    const page = await visit(link('view=head&section=2&layer=0&head=0'));
-    await page.waitForFunction(() => !document.querySelector('.heat.waiting'));
-    const box = (await page.locator('.heat .overlay').boundingBox())!;
-    await page.mouse.click(box.x + box.width * 0.3, box.y + box.height * 0.5);
-    await page.waitForSelector('td.link');
-    const said = /query (\d+) · key (\d+)/.exec((await page.locator('.reading').textContent())!)!;
-    expect(page.url()).toContain(`at=${encodeURIComponent(`${+said[1] - 1},${+said[2] - 1}`)}`);
-    const shown = (await page.locator('td.link').allTextContents()).map(parseFloat);
-    expect(shown).toEqual([...shown].sort((a, b) => b - a));
-    if (!REAL) {
-      const [rows, columns] = [translate(CAT).tokens.length, tokenize(CAT).length];
-      const truth = [0, 1, 2, 3].flatMap((layer) =>
-        [0, 1, 2, 3].map((head) => row(2, layer, head, +said[1] - 1, rows, columns, false)[+said[2] - 1]),
-      );
-      expect(shown[0]).toBeCloseTo(100 * Math.max(...truth), 0);
-    }
-    // The first head of the answer, with the link still chosen.
-    await page.locator('tbody tr').first().click();
-    expect(await page.locator('.reading').textContent()).toContain(said[0]);
-    await page.keyboard.press('1');
-    expect(await page.locator('.thumb[data-place="1"]').getAttribute('class')).toContain('chosen');
-    await page.keyboard.press('Escape');
-    expect(await page.locator('td.link').count()).toBe(0);
-    // In the lines: one word on each side.
-    await page.keyboard.press('3');
-    const lines = (await page.locator('.scroll canvas').boundingBox())!;
-    await page.mouse.click(lines.x + 60, lines.y + 45);
-    expect(await page.locator('td.link').count()).toBe(0);
-    await page.mouse.click(lines.x + lines.width - 60, lines.y + 75);
-    await page.waitForSelector('td.link');
-    expect(await page.locator('.scroll canvas').getAttribute('data-lines')).toBe('1');
-  });
-
-  it('shows which dimensions of query and key make a weight', async () => {
-    const page = await visit(link('view=qk&section=2&layer=1&head=0&at=1,0'));
-    await page.waitForFunction(() => /sum of \d+ products/.test(document.querySelector('.reading')!.textContent!));
-    const said = (await page.locator('.reading').textContent())!;
-    const score = Number(/score ([+−][\d.]+)/.exec(said)![1].replace('−', '-'));
-    const parts = await page.locator('.strongest .weight').allTextContents();
-    expect(parts.length).toBe(6);
-    if (!REAL) {
-      const product = (i: number) => (vectorAt(2, 1, 0, 0, 1, i) * vectorAt(2, 1, 0, 1, 0, i)) / Math.sqrt(DIM);
-      const all = Array.from({ length: DIM }, (_, i) => product(i));
-      expect(score).toBeCloseTo(
-        all.reduce((a, b) => a + b, 0),
-        1,
-      );
-      const most = all.reduce((best, value) => (Math.abs(value) > Math.abs(best) ? value : best));
-      expect(Number(parts[0].replace('−', '-'))).toBeCloseTo(most, 2);
-    }
-    // Another key by a click, another query by its name.
-    const box = (await page.locator('.qk canvas').boundingBox())!;
-    await page.mouse.click(box.x + box.width / 2, box.y + 84 + 24 * 3 + 12);
-    await page.waitForFunction(() => location.hash.includes(`at=${encodeURIComponent('1,3')}`));
-    await page.locator('.qk-view .ribbon button').nth(2).click();
-    expect(page.url()).toContain(`at=${encodeURIComponent('2,3')}`);
-    await page.keyboard.press('Shift+ArrowUp');
-    expect(page.url()).toContain(`at=${encodeURIComponent('2,2')}`);
-    const svg = readFileSync((await (await save(page, 'Drawing (SVG)')).path())!, 'utf8');
-    expect(svg).toContain('<rect');
-    // Not of a product of layers.
-    await button(page, 'Encoder').click();
-    await page.keyboard.press('r');
-    expect(page.url()).toContain('view=head');
-  });
-
-  it('looks at one sentence of a pair', async () => {
-    const tokens = ['[CLS]', 'a', 'cat', '[SEP]', 'it', 'sleep', '##s', '[SEP]'];
-    const trace = synthesize('', 'a cat', '', tokens, [], { layers: 1, heads: 2 });
-    delete trace.header.sections[0].vectors;
-    const file = join(folder, 'pair.html');
-    writeFileSync(file, exported(readFileSync(PAGE, 'utf8'), trace));
-    const page = await visit(pathToFileURL(file).href + '#view=head&section=0&layer=0&head=1');
-    const numbers = async () => {
-      const path = await (await save(page, 'Numbers (JSON)')).path();
-      return JSON.parse(readFileSync(path!, 'utf8'));
-    };
-    await button(page, 'A → B').click();
-    expect(page.url()).toContain('pair=AB');
-    const shown = await numbers();
-    expect([shown.queries, shown.keys]).toEqual([
-      ['[CLS]', 'a', 'cat', '[SEP]'],
-      ['it', 'sleep', '·s', '[SEP]'],
-    ]);
-    expect(shown.weights[1][2]).toBeCloseTo(row(0, 0, 1, 1, 8, 8, false)[6], 4);
-    await button(page, 'Words').click();
-    expect((await numbers()).keys).toEqual(['it', 'sleeps', '[SEP]']);
-    await button(page, 'A, B').click();
-    expect((await numbers()).queries.length).toBe(7);
-    expect(await button(page, 'Q·K').isVisible()).toBe(false); // weights alone were given
+    await expectAddress(page, 'view=grid');
   });
 
   it('refuses a text that is too long by name, and cuts nothing', async () => {
-    const page = await visit(base);
+    const page = await visit(harness.base);
     const long = 'word '.repeat(1000).trim(); // 4,999 characters
     await page.getByLabel('Sentence').fill(long);
     expect(await page.getByLabel('Sentence').inputValue()).toBe(long);
@@ -410,29 +84,10 @@ describe.skipIf(!findChromium())('the page', () => {
     expect(await notice.textContent()).not.toMatch(/[A-Za-z]/);
   });
 
-  it('brings the head that is asked for onto the screen', async () => {
-    const large = await startMock({ trace: longTrace(60, 24, 12) });
-    try {
-      const inside = (page: Page) =>
-        page.evaluate(() => {
-          const box = document.querySelector('.thumb.chosen')!.getBoundingClientRect();
-          return box.top >= 0 && box.bottom <= window.innerHeight;
-        });
-      const page = await visit(`${large.url}#view=grid&layer=23&head=0`);
-      await page.evaluate(() => window.scrollTo(0, 1e6));
-      expect(await inside(page)).toBe(true);
-      await button(page, 'first token').evaluate((chip: HTMLElement) => chip.click());
-      await page.waitForFunction(() => !/layer=23/.test(location.hash));
-      expect(await inside(page)).toBe(true);
-    } finally {
-      await large.close();
-    }
-  });
-
   it('names no direction on two lines, on any phone', async () => {
     for (const width of [320, 360, 390]) {
       for (const locale of ['en-US', 'zh-CN']) {
-        const page = await visit(base, { ...phone, viewport: { width, height: 800 }, locale });
+        const page = await visit(harness.base, { ...phone, viewport: { width, height: 800 }, locale });
         const heights = await page
           .locator('.composer .segments button')
           .evaluateAll((all) => all.map((one) => one.getBoundingClientRect().height));
@@ -444,25 +99,12 @@ describe.skipIf(!findChromium())('the page', () => {
   });
 
   it('says what the model is worth in the language of the reader', async () => {
-    const page = await visit(base);
+    const page = await visit(harness.base);
     const note = page.locator('.model .note');
     if (!REAL) expect(await note.textContent()).toBe('made by formula, for tests');
     await page.locator('header .quiet').click();
     if (!REAL) expect(await note.textContent()).toBe('由公式生成，仅供测试');
     expect((await note.textContent())!.length).toBeGreaterThan(0);
-  });
-
-  it('follows the slider of steps', async () => {
-    const page = await visit(link('view=head&section=2&layer=0&head=0&step=2'));
-    expect(await page.locator('.steps output').textContent()).toMatch(/^step 2 of/);
-    await page.keyboard.press('.');
-    expect(page.url()).toContain('step=3');
-    await page.locator('#step').fill('1');
-    expect(page.url()).toContain('step=1');
-    const strongest = await page.waitForFunction(() =>
-      [...document.querySelectorAll('.strongest .token')].map((one) => one.textContent!.split(' → ')[0]),
-    );
-    expect(new Set(await strongest.jsonValue()).size).toBe(1);
   });
 
   it('opens at the place of a permalink, and follows a changed address', async () => {
@@ -515,6 +157,18 @@ describe.skipIf(!findChromium())('the page', () => {
     expect(await paper()).toBe('rgb(251, 250, 247)');
   });
 
+  it('shows a sentence whole on a phone', async () => {
+    const page = await visit(
+      link('view=head', 'The cat sat on the mat and did not want to leave it for all the fish.'),
+      phone,
+    );
+    const field = await page
+      .getByLabel('Sentence')
+      .evaluate((one) => ({ whole: one.scrollHeight, shown: one.clientHeight }));
+    expect(field.shown).toBeGreaterThan(70); // two lines at least
+    expect(field.whole).toBeLessThanOrEqual(field.shown);
+  });
+
   it('fits a phone, and a finger reads a cell', async () => {
     const page = await visit(link('view=head&section=0&layer=0&head=0'), phone);
     expect(await page.evaluate(() => document.documentElement.scrollWidth)).toBeLessThanOrEqual(390);
@@ -547,7 +201,7 @@ describe.skipIf(!findChromium())('the page', () => {
   });
 
   it('says kindly what went wrong, in both languages', async () => {
-    const page = await visit(base);
+    const page = await visit(harness.base);
     await page.keyboard.press('/');
     await page.keyboard.press('Enter');
     await page.waitForSelector('.notice:not([hidden])');
@@ -558,7 +212,7 @@ describe.skipIf(!findChromium())('the page', () => {
   });
 
   it.skipIf(REAL !== '')('has words for each refusal, and markup in them stays text', async () => {
-    const page = await visit(base);
+    const page = await visit(harness.base);
     const ask = async (text: string) => {
       await page.getByLabel('Sentence').fill(text);
       await page.keyboard.press('Enter');
@@ -571,7 +225,7 @@ describe.skipIf(!findChromium())('the page', () => {
     await button(page, 'Close').click();
     expect(await ask('break')).toContain('something <b>unheard</b> of');
     expect(await page.locator('.notice b').count()).toBe(0);
-    await mock.close();
+    await harness.mock.close();
     await button(page, 'Try again').click();
     await page.waitForFunction(() => /does not answer/.test(document.querySelector('.notice')!.textContent!));
   });
@@ -579,17 +233,19 @@ describe.skipIf(!findChromium())('the page', () => {
   it.skipIf(REAL !== '')('asks again, once, for a trace that the server let go', async () => {
     const page = await visit(link('view=head&section=0&layer=0&head=0'));
     await page.waitForFunction(() => !document.querySelector('.heat.waiting'));
-    mock.forget();
-    mock.log.length = 0;
+    harness.mock.forget();
+    harness.mock.log.length = 0;
     await page.keyboard.press('ArrowRight');
     await page.waitForFunction(() => !document.querySelector('.heat.waiting'));
-    expect(mock.log).toEqual(['GET /api/weights', 'POST /api/trace', 'GET /api/weights']);
+    expect(harness.mock.log).toEqual(['GET /api/weights', 'POST /api/trace', 'GET /api/weights']);
     expect(await page.locator('.notice').isVisible()).toBe(false);
   });
 
   it('asks nobody but its own server', async () => {
     await visit(link('view=head'));
-    expect(opened[0].requests.filter((url) => !url.startsWith(base) && !url.startsWith('data:'))).toEqual([]);
+    expect(
+      harness.opened[0].requests.filter((url) => !url.startsWith(harness.base) && !url.startsWith('data:')),
+    ).toEqual([]);
   });
 
   it('from a file makes no request at all', async () => {
@@ -597,7 +253,7 @@ describe.skipIf(!findChromium())('the page', () => {
     const hostile = tokenize(CAT);
     hostile[1] = '</script><img src=x onerror=alert(1)>';
     const trace = synthesize('', CAT, target.text, hostile, target.tokens, { layers: 2, heads: 2 });
-    const file = join(folder, 'page.html');
+    const file = join(harness.folder, 'page.html');
     writeFileSync(file, exported(readFileSync(PAGE, 'utf8'), trace));
     const page = await visit(pathToFileURL(file).href + '#view=head&section=2&layer=1&head=1');
     await page.waitForFunction(() => document.querySelectorAll('.strongest li').length > 0);
@@ -605,14 +261,14 @@ describe.skipIf(!findChromium())('the page', () => {
     expect(await page.locator('.composer').isVisible()).toBe(false);
     expect(await page.locator('.translation').textContent()).toBe(target.text);
     expect(await page.locator('main img').count()).toBe(0);
-    expect(opened[0].requests.filter((url) => !url.startsWith('data:'))).toEqual([pathToFileURL(file).href]);
+    expect(harness.opened[0].requests.filter((url) => !url.startsWith('data:'))).toEqual([pathToFileURL(file).href]);
     await page.locator('.save summary').click();
     await Promise.all([page.waitForEvent('download'), button(page, 'Numbers (JSON)').click()]);
   });
 
   it('works in the frame of a notebook, which has no address and no storage', async () => {
     const trace = synthesize('', 'a b c', '', ['a', 'b', 'c'], [], { layers: 2, heads: 2 });
-    const page = await visit(base);
+    const page = await visit(harness.base);
     await page.evaluate(
       (html) => {
         const frame = document.createElement('iframe');
@@ -633,7 +289,7 @@ describe.skipIf(!findChromium())('the page', () => {
 
   it('from a file without all heads says which it has not, and goes on', async () => {
     const trace = synthesize('', 'a b', '', ['a', 'b'], [], { layers: 1, heads: 2 });
-    const file = join(folder, 'part.html');
+    const file = join(harness.folder, 'part.html');
     writeFileSync(
       file,
       exported(readFileSync(PAGE, 'utf8'), trace).replace(

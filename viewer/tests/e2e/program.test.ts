@@ -2,8 +2,8 @@
 // The page as `regard view` serves and writes it, with a translator that learnt a
 // dozen sentences. REGARD_PROGRAM names the program.
 import { execFileSync, spawn, type ChildProcess } from 'node:child_process';
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { homedir, tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
@@ -175,6 +175,27 @@ describe.skipIf(!findChromium() || PROGRAM === '')('regard view', () => {
     for (const key of ['ArrowRight', '4', '3', 's', 'r', '1']) await page.keyboard.press(key);
     expect(await page.locator('.translation').textContent()).toMatch(/[\u4e00-\u9fff]/);
     expect(await page.locator('.notice').isVisible()).toBe(false);
+    expect(requests.filter((url) => !url.startsWith('data:'))).toEqual([pathToFileURL(file).href]);
+    expect(problems).toEqual([]);
+    await close();
+  });
+
+  // What transformers gives for these heads of the real model: 0.68 and 0.28, 0.67 and 0.56.
+  const minilm = join(homedir(), '.cache/regard-models/all-MiniLM-L6-v2');
+  it.skipIf(!existsSync(minilm))('finds the heads of all-MiniLM-L6-v2 in which "it" is the animal', async () => {
+    const sentence = (why: string) => `The animal didn't cross the street because it was too ${why}.`;
+    const file = join(folder, 'animal.html');
+    const given = [sentence('tired'), '--beside', sentence('wide')];
+    execFileSync(PROGRAM, ['view', '--model', minilm, ...given, '--export', file], { stdio: 'pipe' });
+    const { page, problems, requests, close } = await open(browser, pathToFileURL(file).href);
+    await page.waitForSelector('.find');
+    expect((await page.locator('.find').allTextContents()).slice(0, 2)).toEqual([
+      'it → animal 0.68 | 0.28layer 3 head 1',
+      'it → animal 0.67 | 0.56layer 5 head 11',
+    ]);
+    expect(await page.locator('h2.figure-title').textContent()).toBe('Encoder · layer 3 · head 1');
+    await page.waitForFunction(() => document.querySelectorAll('.pane .tip:not([hidden])').length === 2);
+    expect(await page.locator('.tip').allTextContents()).toEqual(['it → animal67.7 %', 'it → animal28.1 %']);
     expect(requests.filter((url) => !url.startsWith('data:'))).toEqual([pathToFileURL(file).href]);
     expect(problems).toEqual([]);
     await close();

@@ -8,8 +8,9 @@ import { NOTE, synthesize, tokenize, translate, type Synthetic } from './synthet
 
 export interface Options {
   page?: string;
-  canTranslate?: boolean;
+  reads?: boolean; // an encoder: it takes sentences and translates none
   trace?: Synthetic; // as if given on the command line
+  beside?: Synthetic;
 }
 
 export interface Mock {
@@ -28,7 +29,7 @@ export async function startMock(options: Options = {}): Promise<Mock> {
   const traces = new Map<string, Synthetic>();
   const log: string[] = [];
   let made = 0;
-  if (options.trace) traces.set(options.trace.header.id, options.trace);
+  for (const given of [options.trace, options.beside]) if (given) traces.set(given.header.id, given);
 
   const refuse = (response: ServerResponse, status: number, error: Record<string, unknown>) => {
     response.writeHead(status, { 'Content-Type': 'application/json' });
@@ -44,7 +45,7 @@ export async function startMock(options: Options = {}): Promise<Mock> {
     if (text.trim() === '') return refuse(response, 400, { code: 'empty', message: 'the text is empty' });
     if (text === 'be busy') return refuse(response, 503, { code: 'busy', message: 'too many requests' });
     if (text === 'break') return refuse(response, 500, { code: 'strange', message: 'something <b>unheard</b> of' });
-    if (direction !== 'en-zh' && direction !== 'zh-en')
+    if (!options.reads && direction !== 'en-zh' && direction !== 'zh-en')
       return refuse(response, 400, { code: 'direction', message: 'directions: en-zh, zh-en' });
     const source = tokenize(text);
     if (source.length > LIMIT)
@@ -54,25 +55,28 @@ export async function startMock(options: Options = {}): Promise<Mock> {
         limit: LIMIT,
         count: source.length,
       });
-    const target = translate(text);
+    const target = options.reads ? { text: '', tokens: [] } : translate(text);
     const id = `t${++made}`;
     const built = synthesize(id, text, target.text, source, target.tokens, { layers: 4, heads: 4 });
     traces.set(id, built);
     return json(response, built.header);
   };
 
-  // The weight of a link in every head: summed over the keys, averaged over the queries.
-  const link = (held: Synthetic, section: number, query: URLSearchParams): Uint16Array => {
+  // Where some queries look in every head: the mean of their rows.
+  const rows = (held: Synthetic, section: number, query: URLSearchParams): Uint16Array => {
     const [q1, q2] = query.get('queries')!.split('-').map(Number);
-    const [k1, k2] = query.get('keys')!.split('-').map(Number);
     const { layers, heads, keys } = held.header.sections[section];
     const columns = held.header.axes[keys].tokens.length;
-    return Uint16Array.from({ length: layers * heads }, (_, i) => {
+    const all = new Uint16Array(layers * heads * columns);
+    for (let i = 0; i < layers * heads; ++i) {
       const block = held.block(section, Math.floor(i / heads), i % heads);
-      let sum = 0;
-      for (let q = q1; q <= q2; ++q) for (let k = k1; k <= k2; ++k) sum += block[q * columns + k];
-      return Math.round(sum / (q2 - q1 + 1));
-    });
+      for (let k = 0; k < columns; ++k) {
+        let sum = 0;
+        for (let q = q1; q <= q2; ++q) sum += block[q * columns + k];
+        all[i * columns + k] = Math.round(sum / (q2 - q1 + 1));
+      }
+    }
+    return all;
   };
 
   const weights = (what: string, query: URLSearchParams, response: ServerResponse) => {
@@ -81,8 +85,8 @@ export async function startMock(options: Options = {}): Promise<Mock> {
     const layer = query.get('layer') === 'rollout' ? 'rollout' : Number(query.get('layer'));
     const [section, head] = [Number(query.get('section')), Number(query.get('head') ?? 0)];
     const codes =
-      what === 'link'
-        ? link(held, section, query)
+      what === 'rows'
+        ? rows(held, section, query)
         : what === 'vectors'
           ? held.vectors(section, layer as number, head)
           : held.block(section, layer, head);
@@ -101,18 +105,19 @@ export async function startMock(options: Options = {}): Promise<Mock> {
       return response.end(page);
     }
     if (url.pathname === '/api/info') {
-      const can = options.canTranslate ?? !options.trace;
+      const can = options.reads ?? !options.trace;
       return json(response, {
         model: { name: 'mock', note: NOTE },
-        directions: can ? ['en-zh', 'zh-en'] : [],
-        can_translate: can,
+        directions: can && !options.reads ? ['en-zh', 'zh-en'] : [],
+        can_read: can,
+        beside: options.beside?.header ?? null,
         trace: options.trace && traces.has(options.trace.header.id) ? options.trace.header : null,
         limits: { characters: 2000, tokens: LIMIT },
         version: 'mock',
       });
     }
     if (url.pathname === '/api/trace' && request.method === 'POST') return trace(body, response);
-    const what = /^\/api\/(weights|link|vectors)$/.exec(url.pathname);
+    const what = /^\/api\/(weights|rows|vectors)$/.exec(url.pathname);
     if (what) return weights(what[1], url.searchParams, response);
     return refuse(response, 404, { code: 'not_found', message: 'no such address' });
   };

@@ -340,13 +340,18 @@ export function translate(text: string): { tokens: string[]; text: string } {
 }
 
 // The one page, with a trace inside, as `regard view --export` writes it.
-export function exported(page: string, trace: Synthetic): string {
+export function exported(page: string, trace: Synthetic, beside?: Synthetic): string {
+  const parts = [...elements(trace, 'regard-'), ...(beside ? elements(beside, 'regard-beside-') : [])];
+  return page.replace('<!--regard-trace-->', () => parts.join('\n'));
+}
+
+function elements(trace: Synthetic, prefix: string): string[] {
   const header = JSON.stringify({ ...trace.header, id: '' }).replace(/<\//g, '<\\/');
-  const parts = [`<script type="application/json" id="regard-trace">${header}</script>`];
+  const parts = [`<script type="application/json" id="${prefix}trace">${header}</script>`];
   const base64 = (codes: Uint16Array) =>
     Buffer.from(codes.buffer, codes.byteOffset, codes.byteLength).toString('base64');
   const plain = (id: string, codes: Uint16Array) =>
-    parts.push(`<script type="text/plain" id="regard-${id}">${base64(codes)}</script>`);
+    parts.push(`<script type="text/plain" id="${prefix}${id}">${base64(codes)}</script>`);
   (trace.header.sections as { layers: number; heads: number; rollout: boolean; vectors?: unknown }[]).forEach(
     (section, s) => {
       for (let layer = 0; layer < section.layers; ++layer) {
@@ -358,5 +363,5 @@ export function exported(page: string, trace: Synthetic): string {
       if (section.rollout) plain(`block-${s}-rollout`, trace.block(s, 'rollout', 0));
     },
   );
-  return page.replace('<!--regard-trace-->', () => parts.join('\n'));
+  return parts;
 }

@@ -12,7 +12,7 @@ beforeEach(() => {
   vi.stubGlobal('navigator', { languages: ['en'] });
 });
 
-function traceOf(id: string): Trace {
+function traceOf(id: string, tokens = ['a']): Trace {
   return {
     id,
     model: { name: '', note: '' },
@@ -20,7 +20,7 @@ function traceOf(id: string): Trace {
     source: id,
     target: '',
     steps: 0,
-    axes: [{ name: 'source', tokens: ['a'] }],
+    axes: [{ name: 'source', tokens }],
     sections: [
       {
         name: 'encoder',
@@ -43,7 +43,7 @@ class SlowSource implements Source {
   readonly offline = false;
   readonly asked: { id: string; come: (block: Block) => void; fail: (error: Error) => void }[] = [];
   async info(): Promise<Info> {
-    return { model: { name: '', note: '' }, directions: [], canTranslate: true, trace: null, characters: 0 };
+    return { model: { name: '', note: '' }, directions: [], canRead: true, trace: null, beside: null, characters: 0 };
   }
   async trace(text: string): Promise<Trace> {
     return traceOf(text);
@@ -51,7 +51,7 @@ class SlowSource implements Source {
   block(trace: Trace): Promise<Block> {
     return new Promise((come, fail) => this.asked.push({ id: trace.id, come, fail }));
   }
-  async link(): Promise<number[]> {
+  async rows(): Promise<number[][]> {
     return [];
   }
   async vectors(): Promise<never> {
@@ -96,4 +96,73 @@ it('does not blame a new sentence for weights of the last that did not come', as
   expect(app.state.error).toBeNull();
   app.block(0, 0);
   expect(source.asked.map((one) => one.id)).toEqual(['first', 'second']);
+});
+
+// Its weights depend on the token that asks, and nothing is slow.
+class WordSource extends SlowSource {
+  override async trace(text: string): Promise<Trace> {
+    return traceOf(text, text.split(' '));
+  }
+  override async rows(trace?: Trace, _section?: number, query?: { from: number }): Promise<number[][]> {
+    return [trace!.axes[0].tokens.map((_, k) => 100 * query!.from + k)];
+  }
+}
+
+it('points at the same word of both sentences, from either side', async () => {
+  const app = new App(new WordSource());
+  await app.start();
+  await app.ask('the old cat sleeps', '', app.state, 'the cat sleeps now');
+  app.point('main', { q: 2, k: 3 }, false);
+  expect(app.state.otherFocus).toEqual({ q: 1, k: 2 });
+  app.point('other', { q: 0, k: 1 }, true);
+  expect(app.state.focus).toEqual({ q: 0, k: 2 });
+  expect(app.state.otherFocus).toEqual({ q: 0, k: 1 });
+  // A word that only one of them has.
+  app.point('other', { q: 3, k: null }, true);
+  expect([app.state.focus, app.state.otherFocus]).toEqual([null, { q: 3, k: null }]);
+  app.set({ focus: null, pinned: false }); // Esc
+  expect(app.state.otherFocus).toBeNull();
+});
+
+it('writes no address while the pointer only moves', async () => {
+  const app = new App(new WordSource());
+  await app.start();
+  await app.ask('the cat sleeps', '', app.state, 'the dog sleeps');
+  const write = vi.fn();
+  vi.stubGlobal('history', { replaceState: write });
+  app.point('main', { q: 0, k: 0 }, false);
+  app.point('other', { q: 1, k: 1 }, false);
+  app.point('main', null, false);
+  expect(write).not.toHaveBeenCalled();
+  app.point('other', { q: 1, k: 1 }, true);
+  expect(write).toHaveBeenCalled();
+});
+
+it('asks where the clicked word looks in both sentences, else the pronoun', async () => {
+  const app = new App(new WordSource());
+  await app.start();
+  await app.ask('the old cat said it sleeps', '', app.state, 'the cat said it sleeps');
+  await vi.waitFor(() => expect(app.state.rows?.query).toEqual({ from: 4, to: 5 }));
+  expect(app.state.rows!.codes[0]![0]).toBe(400);
+  expect(app.state.rows!.other![0]![0]).toBe(300);
+  app.point('main', { q: 0, k: 2 }, true);
+  await vi.waitFor(() => expect(app.state.link).toEqual([2]));
+  expect(app.state.order).toEqual({ column: 'link', descending: true });
+  // "old" has no partner.
+  app.point('main', { q: 1, k: 2 }, true);
+  await vi.waitFor(() => expect(app.state.link).toEqual([102]));
+  expect(app.state.rows!.other).toBeNull();
+  app.set({ focus: null, pinned: false });
+  await vi.waitFor(() => expect(app.state.rows?.query.from).toBe(4));
+  expect(app.state.link).toBeNull();
+});
+
+it('opens where the pronoun looks most, unless somebody named a head', async () => {
+  const app = new App(new WordSource());
+  await app.start();
+  await app.ask('the old cat said it sleeps', '');
+  expect(app.state.focus).toEqual({ q: 4, k: 2 }); // "said" is a neighbour
+  expect(app.state.pinned).toBe(true);
+  await app.ask('the dog said it sleeps', '');
+  expect(app.state.focus).toBeNull(); // the reader's place stays
 });

@@ -166,20 +166,30 @@ describe('a page with its trace inside', () => {
     expect((await source.block(trace!, 0, 0, 1)).codes).toEqual(made.block(0, 0, 1));
     await expect(source.block(trace!, 0, 0, 0)).rejects.toMatchObject({ code: 'missing_block' });
   });
-  it('ranks a link by what it holds', async () => {
+  it('gives the rows of those heads that it holds', async () => {
     const { trace } = await source.info();
     const codes = made.block(0, 0, 1);
-    for (const [q, k] of [
-      [0, 0],
-      [0, 1],
-      [1, 0],
-      [1, 1],
-    ]) {
-      const link = await source.link(trace!, 0, { from: q, to: q + 1 }, { from: k, to: k + 1 });
-      expect(link).toEqual([null, codes[2 * q + k]]);
+    for (const q of [0, 1]) {
+      const rows = await source.rows(trace!, 0, { from: q, to: q + 1 });
+      expect(rows).toEqual([null, codes.slice(2 * q, 2 * q + 2)]);
     }
-    const all = { from: 0, to: 2 };
-    expect(await source.link(trace!, 0, all, all)).toEqual([null, 65535]);
+    const mean = [0, 1].map((k) => Math.round((codes[k] + codes[2 + k]) / 2));
+    expect(await source.rows(trace!, 0, { from: 0, to: 2 })).toEqual([null, Uint16Array.from(mean)]);
+  });
+  it('may have a second one, with blocks of its own', async () => {
+    const other = synthesize('two', 'c', 'd', ['c', 'd', 'e'], [], { layers: 1, heads: 2 });
+    const held: Record<string, string> = {
+      'regard-block-0-0-1': base64(made.block(0, 0, 1)),
+      'regard-beside-trace': JSON.stringify(other.header),
+      'regard-beside-block-0-0-0': base64(other.block(0, 0, 0)),
+    };
+    const both = new PageSource(JSON.stringify(made.header), (id) => held[id] ?? null);
+    const { trace, beside } = await both.info();
+    expect((await both.block(trace!, 0, 0, 1)).codes).toEqual(made.block(0, 0, 1));
+    expect((await both.block(beside!, 0, 0, 0)).codes).toEqual(other.block(0, 0, 0));
+    await expect(both.block(beside!, 0, 0, 1)).rejects.toMatchObject({ code: 'missing_block' });
+    const rows = await both.rows(beside!, 0, { from: 2, to: 3 });
+    expect(rows).toEqual([other.block(0, 0, 0).slice(6), null]);
   });
 });
 

@@ -20,6 +20,7 @@ import type { HeadStatistics, Section, Trace } from '../../src/trace';
 
 const START: Place = {
   text: '',
+  beside: '',
   direction: '',
   section: 0,
   layer: 0,
@@ -37,6 +38,7 @@ describe('the address', () => {
   const place = {
     ...START,
     text: 'Wie & was = 100 % #1? 你好',
+    beside: 'a=b&c',
     direction: 'de-en',
     section: 2,
     layer: 3,

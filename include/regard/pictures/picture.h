@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace regard::pictures {
+
+// Red, green and blue of each pixel, row by row: [height, width, 3].
+struct Picture {
+  std::int64_t width = 0;
+  std::int64_t height = 0;
+  std::vector<std::uint8_t> rgb;
+
+  Picture() = default;
+  Picture(std::int64_t width_, std::int64_t height_)
+      : width(width_),
+        height(height_),
+        rgb(static_cast<std::size_t>(3 * width_ * height_)) {}
+
+  std::uint8_t* at(std::int64_t y, std::int64_t x) {
+    return rgb.data() + 3 * (y * width + x);
+  }
+  const std::uint8_t* at(std::int64_t y, std::int64_t x) const {
+    return rgb.data() + 3 * (y * width + x);
+  }
+};
+
+// Larger pictures are refused before memory is taken for them.
+inline constexpr std::int64_t kMostPixels = std::int64_t{1} << 27;
+
+// JPEG (turned upright by its EXIF orientation; grey and CMYK too), PNG (any
+// depth and palette; what is transparent is laid on white; turned by eXIf) and
+// WebP (no animations). The bytes tell which; `name` says whose they are.
+//
+// Throws ParseError for what is none of these, is of a format that the library
+// was built without, damaged, cut off or larger than kMostPixels; IoError for a
+// file that cannot be read.
+Picture decode_picture(std::span<const std::byte> bytes,
+                       const std::string& name);
+Picture read_picture(const std::filesystem::path& path);
+
+// "JPEG, PNG, WebP": those that the library was built with.
+std::string known_formats();
+
+// A PNG file. Throws InvalidArgument where the library was built without PNG,
+// or the picture is empty.
+std::string encode_png(const Picture& picture);
+
+// As Pillow does with BILINEAR, to the bit, and so as torchvision does: linear
+// interpolation, with a wider filter where the picture becomes smaller. Throws
+// InvalidArgument for an empty picture or size.
+Picture resize(const Picture& picture, std::int64_t width, std::int64_t height);
+
+// As torchvision's Resize(side) and CenterCrop(side): the shorter side becomes
+// `side`, and the middle is cut out.
+Picture resize_and_crop(const Picture& picture, std::int64_t side);
+
+}  // namespace regard::pictures

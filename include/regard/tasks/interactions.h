@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+namespace regard::tasks {
+
+// Who took what, in order of time. Users and items are numbers here, and have
+// names.
+struct Interactions {
+  std::vector<std::string> users;
+  std::vector<std::string> items;  // those taken most often come first
+  // For each user, items in order of time; one may come more than once.
+  std::vector<std::vector<std::int32_t>> histories;
+  // How often each item is taken in what is learnt from (training_part).
+  std::vector<std::int64_t> counts;
+  std::int64_t users_left_out = 0;
+};
+
+// How a log is read. Names of columns are those of a table with a header
+// (regard/text/table.h).
+struct InteractionFormat {
+  std::string user = "user";
+  std::string item = "item";
+  std::string time = "time";  // empty: the lines are in order of time
+  // Without a header (text::read_table_without_header) lines are "user item"
+  // in order of time, or "user item time"; the names above mean nothing.
+  bool has_header = true;
+  std::int64_t min_interactions = 1;  // users with fewer are left out
+};
+
+// Reads a log. Times are numbers, or dates with the year first (2024-05-31,
+// 2024-05-31T08:15:00Z), the same for all; lines of one time stay in their
+// order. Users come in the order of the file, items by how often they are in
+// what is learnt from, then by name. Throws as read_table() does, and
+// ParseError, with its line, for a time that is neither.
+Interactions read_interactions(const std::filesystem::path& path,
+                               const InteractionFormat& format = {});
+
+// What a user's history is for. The last item is the test and the one before it
+// the validation; whoever has fewer than three items is learnt from whole.
+enum class HeldOut { kValidation, kTest };
+
+// How many items of a history are learnt from.
+std::int64_t training_part(std::int64_t length);
+
+// What came before an item that was held out, and the item: a question for a
+// model, and its answer.
+struct NextItem {
+  std::int64_t user = 0;
+  std::vector<std::int32_t> history;
+  std::int32_t item = 0;
+};
+std::vector<NextItem> held_out_items(const Interactions& interactions,
+                                     HeldOut which);
+
+// A log in order of time, as read_interactions() reads it with no time. Throws
+// InvalidArgument for a name that does not fit into a line of it.
+std::string interactions_to_tsv(const Interactions& interactions);
+
+}  // namespace regard::tasks

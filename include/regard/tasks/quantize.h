@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "regard/core/threads.h"
+#include "regard/ops/weight_storage.h"
+#include "regard/tasks/language_model.h"
+
+// Models made smaller: weights rounded to integers once, in a file.
+namespace regard::tasks {
+
+// What became of one tensor.
+struct QuantizedTensor {
+  std::string name;
+  std::string from, to;  // types, as GGUF spells them; equal: it was left alone
+  std::int64_t bytes_before = 0, bytes_after = 0;
+  // Root of the mean square of the change and of the weights.
+  double error = 0, size = 0;
+};
+
+struct QuantizeOptions {
+  // kInt8 makes matrices Q8_0; kInt4 makes them Q4_1, and Q8_0 of the tables of
+  // the first and the last layer, on which a text hangs most.
+  ops::WeightStorage to = ops::WeightStorage::kInt8;
+  std::function<void(std::int64_t done, std::int64_t all)> progress{};
+};
+
+// Writes a GGUF file anew. Matrices whose rows are no multiples of 32 and
+// everything that is no matrix stay as they are. Throws InvalidArgument for
+// another `to` and for weights that are not finite, and what GgufFile and
+// save_gguf throw; nothing is then written.
+std::vector<QuantizedTensor> quantize_gguf(const std::filesystem::path& from,
+                                           const std::filesystem::path& to,
+                                           const QuantizeOptions& options = {});
+
+// How well a model foretells a text: e to the mean of -log p(token | those
+// before it). The text is cut into parts of `part` tokens, each read for
+// itself, and the first token of a part is not counted. Throws InvalidArgument
+// for fewer than two tokens, a part below 2 or longer than the context, and a
+// token that the model does not have.
+double perplexity(const LanguageModel& model,
+                  std::span<const std::int32_t> tokens, std::int64_t part = 256,
+                  Threads threads = {});
+
+}  // namespace regard::tasks

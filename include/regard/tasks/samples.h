@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace regard::tasks {
+
+struct SampleFile {
+  std::string name;
+  std::string text;  // the bytes
+};
+
+// Tasks that there is a sample for.
+std::vector<std::string> sample_tasks();
+
+// Data that a small model learns in two minutes: files in the format of the
+// task (train, valid and test; of recommend, log.tsv; of caption and video, the
+// pictures and clips too), and README.md with the commands that train and
+// score. They are made up by rules, ours and free, and are a function of the
+// task and the seed. Of texts, none of one file is in another. Throws
+// InvalidArgument for a task that has none.
+std::vector<SampleFile> make_sample(const std::string& task,
+                                    std::uint64_t seed);
+
+}  // namespace regard::tasks

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "regard/tasks/translator.h"
+#include "regard/text/tokenizer.h"
+
+namespace regard::tasks {
+
+// The best translation of each text. A text may have any number of lines and
+// sentences: these are translated one by one and joined again; line breaks and
+// blank lines stay as they are. A sentence with more pieces than the model can
+// read is cut where a clause ends, or a word. The score is the mean of the
+// sentences'. A model that reads texts whole gets each line as it is. Where
+// options.to is empty, the script of each text as a whole tells.
+//
+// options.nbest and align must be 1 and false. Throws what
+// Translator::translate throws.
+std::vector<Translation> translate_texts(const Translator& translator,
+                                         std::span<const std::string> texts,
+                                         const TranslateOptions& options = {});
+
+// The sentences of a line: the bytes of each, blanks around it left out. One
+// ends behind . ! ? where a blank follows and no small letter, unless the word
+// before is an abbreviation, and behind their Chinese forms.
+std::vector<text::ByteRange> find_sentences(std::string_view line);
+
+}  // namespace regard::tasks

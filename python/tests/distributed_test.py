@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""context_parallel_attention over gloo: the bits of one process, for 2 and 4."""
+
+import contextlib
+import os
+import tempfile
+
+import support
+
+if __name__ == "__main__":
+    support.main(__file__, needs=["torch"])
+
+import pytest
+import regard
+import regard.torch
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+
+HEADS, KV_HEADS, LENGTH, DIM = 8, 4, 37, 16
+CASES = {
+    "plain": {},
+    "causal": {"mask": regard.mask.causal()},
+    "window and cap": {"mask": regard.mask.window(9, 0), "softcap": 5.0},
+    "alibi and sinks": {"alibi": torch.linspace(0.1, 1.0, HEADS), "sinks": torch.linspace(-1.0, 1.0, HEADS)},
+    "cosine": {"score": "cosine", "scale": 4.0},
+}
+
+
+def whole_inputs():
+    generator = torch.Generator().manual_seed(1)
+    shapes = [(2, HEADS, LENGTH, DIM), (2, KV_HEADS, LENGTH, DIM), (2, KV_HEADS, LENGTH, DIM), (2, HEADS, LENGTH, DIM)]
+    return [torch.randn(shape, generator=generator) for shape in shapes]
+
+
+def whole_result(options):
+    q, k, v, gradient = whole_inputs()
+    leaves = [x.requires_grad_() for x in (q, k, v)]
+    out = regard.torch.attention(*leaves, **options)
+    out.backward(gradient)
+    return [out.detach(), *(x.grad for x in leaves)]
+
+
+def own_positions(rank, ranks):
+    """The first has one more than an even cut would give."""
+    ends = [0, LENGTH // ranks + 1, *(LENGTH * i // ranks for i in range(2, ranks)), LENGTH]
+    return slice(ends[rank], ends[rank + 1])
+
+
+def work(rank, ranks, place):
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{place}", rank=rank, world_size=ranks)
+    part = own_positions(rank, ranks)
+    for name, options in CASES.items():
+        q, k, v, gradient = (x[:, :, part] for x in whole_inputs())
+        leaves = [x.clone().requires_grad_() for x in (q, k, v)]
+        out = regard.torch.context_parallel_attention(*leaves, **options)
+        out.backward(gradient)
+        for what, mine, all_of_it in zip("out dq dk dv".split(), [out, *(x.grad for x in leaves)],
+                                         whole_result(options)):
+            assert torch.equal(mine, all_of_it[:, :, part]), (name, what, rank)
+    with pytest.raises(ValueError, match=f"at least as many as processes, {ranks}"):
+        regard.torch.context_parallel_attention(q, k[:, :1], v[:, :1])
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_the_bits_are_those_of_one_process(ranks):
+    with tempfile.TemporaryDirectory() as folder:
+        mp.spawn(work, (ranks, os.path.join(folder, "meeting")), nprocs=ranks)
+
+
+def test_it_says_that_nobody_has_started_processes():
+    q = torch.zeros(1, 2, 3, 4)
+    with pytest.raises(RuntimeError, match="init_process_group"):
+        regard.torch.context_parallel_attention(q, q, q)
+
+
+def test_the_reference_is_the_definition():
+    """What the processes are compared with is what PyTorch computes."""
+    q, k, v, _ = whole_inputs()
+    expected = torch.nn.functional.scaled_dot_product_attention(q.double(), k.double(), v.double(), enable_gqa=True)
+    torch.testing.assert_close(whole_result({})[0].double(), expected, atol=1e-5, rtol=1e-5)
+
+
+class Small(torch.nn.Module):
+    """Self attention between two linear layers."""
+
+    def __init__(self):
+        super().__init__()
+        self.into, self.out = torch.nn.Linear(DIM, 3 * DIM), torch.nn.Linear(DIM, 1)
+
+    def forward(self, x):
+        q, k, v = (part.unflatten(-1, (4, -1)).transpose(1, 2) for part in self.into(x).chunk(3, -1))
+        attended = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return self.out(attended.transpose(1, 2).flatten(2))
+
+
+def learn(rank, ranks, place, results):
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{place}", rank=rank, world_size=ranks)
+    torch.manual_seed(1)
+    model = torch.nn.parallel.DistributedDataParallel(Small())
+    batch = torch.randn(4, 5, DIM, generator=torch.Generator().manual_seed(2))[2 * rank:2 * rank + 2]
+    gradients, calls = [], []
+    ours = regard.torch._use._OURS
+    attend = ours[torch.nn.functional.scaled_dot_product_attention]
+    ours[torch.nn.functional.scaled_dot_product_attention] = lambda *args, **kw: calls.append(1) or attend(*args, **kw)
+    for context in (regard.torch.use(), contextlib.nullcontext()):
+        model.zero_grad()
+        with context:
+            model(batch).square().mean().backward()
+        gradients.append([p.grad.clone() for p in model.parameters()])
+    assert len(calls) == 1  # with use(), and not without
+    for mine, theirs in zip(*gradients):
+        torch.testing.assert_close(mine, theirs)
+    # After DDP's sum, all processes have the same.
+    torch.save(gradients[0], os.path.join(results, str(rank)))
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def test_distributed_data_parallel_learns_with_use():
+    with tempfile.TemporaryDirectory() as folder:
+        mp.spawn(learn, (2, os.path.join(folder, "meeting"), folder), nprocs=2)
+        first, second = (torch.load(os.path.join(folder, str(rank))) for rank in range(2))
+        assert all(torch.equal(a, b) for a, b in zip(first, second))

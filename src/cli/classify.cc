@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+// regard classify: what texts are.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <iostream>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "cli/bundled.h"
+#include "cli/checks.h"
+#include "cli/commands.h"
+#include "cli/label_report.h"
+#include "cli/screen.h"
+#include "cli/text.h"
+#include "cli/usage_error.h"
+#include "regard/core/error.h"
+#include "regard/tasks/classification_score.h"
+#include "regard/tasks/classifier.h"
+#include "regard/text/lines.h"
+#include "regard/text/table.h"
+#include "regard/text/utf8.h"
+
+namespace regard::cli {
+namespace {
+
+struct ClassifyFlags {
+  std::vector<std::string> texts;
+  std::string model, input;
+  std::string text_column = "text";
+  std::string label_column = "label";
+  std::int64_t top = 1;
+  bool score = false;
+  bool explain = false;
+  bool json = false;
+  int threads = 0;
+};
+
+constexpr const char* kFooter =
+    R"(Texts come from the command line, from a file, or else from standard input, a
+line each. A file whose name ends in .tsv, .csv or .jsonl is a table with a
+column `text`; of any other, each line is a text. For each there is a line:
+label, tab, probability; with --top K the K likeliest labels. --explain shows
+which words weighed: by how much less likely the label is without the word
+(occlusion), and which share of the attention goes to it (attention rollout).
+--score compares with the labels of a table and prints accuracy, macro F1 and
+the confusion matrix, as scikit-learn counts them.
+
+Examples:
+  regard classify "The soup was cold, but the waiter was wonderful."
+  regard classify --explain "I would not call it a good film."
+  regard classify --model mails --input new.csv --top 3
+  regard classify --model mails --input test.csv --score)";
+
+using Labels = std::vector<tasks::LabelProbability>;
+
+const std::string& name_of(const tasks::Classifier& model,
+                           const tasks::LabelProbability& found) {
+  return model.config().labels[static_cast<std::size_t>(found.label)];
+}
+
+nlohmann::json text_in_json(const tasks::Classifier& model,
+                            const ClassifyFlags& flags, const std::string& text,
+                            const Labels& found) {
+  return {{"text", text},
+          {"labels", nlohmann::json::parse(
+                         json_of(found, model.config().labels, flags.top))}};
+}
+
+void explain(const tasks::Classifier& model, const ClassifyFlags& flags,
+             const std::string& text) {
+  const tasks::Explanation why = model.explain(text, {.count = flags.threads});
+  if (flags.json) {
+    nlohmann::json line = text_in_json(model, flags, text, why.labels);
+    line["words"] = nlohmann::json::array();
+    for (const tasks::WordWeight& word : why.words) {
+      line["words"].push_back({{"word", word.word},
+                               {"begin", word.begin},
+                               {"occlusion", word.occlusion},
+                               {"rollout", word.rollout}});
+    }
+    return print(line.dump() + "\n");
+  }
+  std::string out = line_of(why.labels, model.config().labels, flags.top);
+  if (!why.words.empty()) {
+    out +=
+        fmt::format("  {:<24}{:>12}{:>12}\n", "word", "occlusion", "rollout");
+  }
+  for (const tasks::WordWeight& word : why.words) {
+    constexpr int kCells = 24;
+    constexpr double kBar = 20;  // cells of a weight of 1
+    const auto length = static_cast<std::size_t>(
+        std::clamp(kBar * std::abs(word.occlusion) + 0.5, 0.0, kBar));
+    out += fmt::format("  {}{:>+12.4f}{:>12.4f}  {}\n",
+                       fitted(word.word, kCells), word.occlusion, word.rollout,
+                       std::string(length, word.occlusion < 0 ? '-' : '+'));
+  }
+  print(out);
+}
+
+void classify_all(const tasks::Classifier& model, const ClassifyFlags& flags,
+                  std::span<const std::string> texts, Ranks& ranks) {
+  if (flags.explain) {
+    for (const std::string& text : texts) explain(model, flags, text);
+    return;
+  }
+  const auto answer = [&](dist::Part share) {
+    const auto part =
+        texts.subspan(static_cast<std::size_t>(share.begin),
+                      static_cast<std::size_t>(share.end - share.begin));
+    const auto found = model.classify(part, {.count = flags.threads});
+    std::string lines;
+    for (std::size_t i = 0; i < part.size(); ++i) {
+      lines += flags.json
+                   ? text_in_json(model, flags, part[i], found[i]).dump() + "\n"
+                   : line_of(found[i], model.config().labels, flags.top);
+    }
+    return lines;
+  };
+  print_answers(ranks.communicator(), std::ssize(texts),
+                std::max<std::int64_t>(1, std::ssize(texts)), answer);
+}
+
+void score(const tasks::Classifier& model, const ClassifyFlags& flags) {
+  const tasks::LabelledTexts data = tasks::read_labelled_texts(
+      flags.input, flags.text_column, flags.label_column);
+  require(data.size() > 0, "classify", "there are no texts in '", flags.input,
+          "'");
+  std::vector<std::string> said;
+  for (const Labels& found :
+       model.classify(data.texts, {.count = flags.threads})) {
+    said.push_back(name_of(model, found.front()));
+  }
+  const auto result = tasks::score_labels(data.labels, said);
+  print(flags.json ? json_of(result, "texts") : report(result, "text"));
+}
+
+std::vector<std::string> texts_of(const ClassifyFlags& flags) {
+  if (!flags.texts.empty()) {
+    for (const std::string& text : flags.texts) {
+      require(text::find_invalid_utf8(text) == std::string::npos, "classify",
+              "a text must be UTF-8; '", on_one_line(text), "' is not");
+    }
+    return flags.texts;
+  }
+  if (flags.input.empty()) return text::read_lines(std::cin, "standard input");
+  if (!text::is_table(flags.input)) return text::read_lines(flags.input);
+  return std::move(
+      text::read_table(flags.input, std::vector{flags.text_column}).columns[0]);
+}
+
+void run(const ClassifyFlags& flags, Ranks& ranks) {
+  if (!flags.input.empty() && !flags.texts.empty()) {
+    throw UsageError("give texts or --input, not both");
+  }
+  if (flags.score && (flags.input.empty() || flags.explain || flags.top > 1)) {
+    throw UsageError("--score goes with --input, without --explain and --top");
+  }
+  if (ranks.launched() > 1 &&
+      (flags.input.empty() || flags.score || flags.explain)) {
+    throw UsageError(
+        "several ranks share the lines of --input, without --score and "
+        "--explain");
+  }
+  ranks.check_threads({.count = flags.threads});
+  const tasks::Classifier model = tasks::Classifier::load(
+      flags.model.empty() ? bundled_model("reviews") : flags.model);
+  if (flags.model.empty()) {
+    std::fputs(
+        "(the tiny model that comes with the program: it learnt from "
+        "generated reviews of restaurants, hotels, films and books; --model "
+        "names another)\n",
+        stderr);
+  }
+  if (flags.score) return score(model, flags);
+  classify_all(model, flags, texts_of(flags), ranks);
+}
+
+}  // namespace
+
+Command add_classify(App& program, Ranks& ranks) {
+  const auto flags = std::make_shared<ClassifyFlags>();
+  App* app = program.add_subcommand("classify", "Say what texts are");
+  app->footer(kFooter);
+  app->add_option("TEXTS", flags->texts, "What to classify")->type_name("TEXT");
+  app->add_option("--model", flags->model,
+                  "Folder that `regard train classify` made; if not given, a "
+                  "tiny one that knows reviews")
+      ->type_name("FOLDER");
+  app->add_option("--input", flags->input, "A text a line, or a table")
+      ->type_name("FILE");
+  app->add_option("--text-column", flags->text_column, "Of a table")
+      ->capture_default_str();
+  app->add_option("--label-column", flags->label_column, "Of a table")
+      ->capture_default_str();
+  app->add_option("--top", flags->top, "Labels shown of each text")
+      ->check(whole_between(1, 1000000))
+      ->capture_default_str();
+  app->add_flag("--score", flags->score, "Compare with the labels of --input");
+  app->add_flag("--explain", flags->explain, "Show which words weighed");
+  app->add_flag("--json", flags->json, "JSON, a line for each text");
+  app->add_option("--threads", flags->threads, "0: one for each core")
+      ->check(whole_between(0, 1024))
+      ->capture_default_str();
+  return {app, [flags, &ranks] { run(*flags, ranks); }, true};
+}
+
+}  // namespace regard::cli

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/learning_flags.h"
+
+#include <fmt/format.h>
+
+#include <limits>
+
+#include "cli/checks.h"
+#include "cli/usage_error.h"
+
+namespace regard::cli {
+
+void add_folder_flags(App& app, LearningFlags& f) {
+  app.add_option("--out", f.out, "Folder of the model")
+      ->type_name("FOLDER")
+      ->required()
+      ->group("Data");
+  app.add_flag("--resume", f.resume,
+               "Go on with the training in the folder, if there is one")
+      ->group("Data");
+}
+
+void add_learning_flags(App& app, LearningFlags& f) {
+  const char* group = "Training";
+  const auto count = [&](const char* name, std::int64_t& value, int least,
+                         const char* what) {
+    app.add_option(name, value, what)
+        ->check(whole_between(least, 1000000000))
+        ->capture_default_str()
+        ->group(group);
+  };
+  const auto real = [&](const char* name, double& value, const char* what) {
+    app.add_option(name, value, what)
+        ->check(real_between(0, std::numeric_limits<double>::infinity()))
+        ->capture_default_str()
+        ->group(group);
+  };
+  const auto beta = [&](const char* name, double& value) {
+    app.add_option(name, value, "Of Adam")
+        ->check(real_below(0, 1))
+        ->capture_default_str()
+        ->group(group);
+  };
+  count("--updates", f.updates, 0, "At most; 0: no limit");
+  count("--epochs", f.epochs, 0, "At most; 0: no limit");
+  count("--batch-tokens", f.batch_tokens, 1, "Tokens of a batch");
+  count("--accumulate", f.accumulate, 1, "Batches of an update");
+  app.add_option("--schedule", f.schedule, "Of the learning rate")
+      ->check(member_of({"inverse-sqrt", "cosine", "constant"}))
+      ->capture_default_str()
+      ->group(group);
+  real("--lr", f.rate, "Highest learning rate");
+  count("--warmup", f.warmup, 0, "Updates until it is reached");
+  beta("--beta1", f.beta1);
+  beta("--beta2", f.beta2);
+  real("--weight-decay", f.weight_decay,
+       "Beside the gradient, as AdamW has it");
+  real("--clip", f.clip, "Largest norm of a gradient; 0: any");
+  count("--validate-every", f.validate_every, 0,
+        "Updates between milestones; 0: an epoch");
+  count("--patience", f.patience, 0,
+        "Milestones without a better loss before the end; 0: any number");
+  count("--average", f.average, 1, "Milestones whose mean is the model");
+  real("--checkpoint-every", f.checkpoint_every,
+       "Seconds between checkpoints; 0: at each update");
+  app.add_option("--seed", f.seed, "Of all that is random")
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--threads", f.threads, "0: one for each core")
+      ->check(whole_between(0, 1024))
+      ->capture_default_str()
+      ->group(group);
+  app.add_flag("--float16", f.float16, "Store the model in half the space")
+      ->group(group);
+}
+
+void check(const LearningFlags& f) {
+  if (f.updates == 0 && f.epochs == 0) {
+    throw UsageError("--updates or --epochs must set an end");
+  }
+  if (f.schedule == "cosine" && f.updates == 0) {
+    throw UsageError("a cosine needs --updates, to know its end");
+  }
+  if (f.schedule == "cosine" && f.updates <= f.warmup) {
+    throw UsageError(fmt::format(
+        "a cosine must end after its --warmup; --updates is {}, --warmup {}",
+        f.updates, f.warmup));
+  }
+}
+
+train::TrainingOptions training_options(const LearningFlags& f) {
+  train::TrainingOptions o;
+  o.seed = f.seed;
+  o.max_updates = f.updates;
+  o.max_epochs = f.epochs;
+  o.batch_tokens = f.batch_tokens;
+  o.accumulate = f.accumulate;
+  o.adam.beta1 = static_cast<float>(f.beta1);
+  o.adam.beta2 = static_cast<float>(f.beta2);
+  o.adam.weight_decay = static_cast<float>(f.weight_decay);
+  o.schedule.kind = f.schedule == "cosine" ? train::ScheduleKind::kCosine
+                    : f.schedule == "constant"
+                        ? train::ScheduleKind::kConstant
+                        : train::ScheduleKind::kInverseSqrt;
+  o.schedule.peak = f.rate;
+  o.schedule.warmup = f.warmup;
+  if (f.schedule == "cosine") o.schedule.total = f.updates;
+  o.clip = f.clip;
+  o.milestone = f.validate_every;
+  o.patience = f.patience;
+  o.average = f.average;
+  o.checkpoint_seconds = f.checkpoint_every;
+  o.threads = {.count = f.threads};
+  return o;
+}
+
+}  // namespace regard::cli

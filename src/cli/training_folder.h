@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// The run of a training, the same for every task: what is left to a task is its
+// data, its model and its measure.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <string>
+
+#include "cli/learning_flags.h"
+#include "cli/ranks.h"
+#include "regard/tensor/tensor.h"
+#include "regard/train/log.h"
+#include "regard/train/training.h"
+
+namespace regard::cli {
+
+// A model's folder while it learns: FOLDER/training holds the checkpoint.
+// `command` is "train classify", for errors. Of several ranks, rank 0 writes,
+// and all read the tokenizer of a run that goes on.
+class TrainingFolder {
+ public:
+  // Throws InvalidArgument where a training is there and --resume is not.
+  TrainingFolder(const LearningFlags& flags, const char* command, Ranks& ranks);
+
+  const std::filesystem::path& path() const { return folder_; }
+  // Is there a checkpoint to go on from? Then the tokenizer is in the folder
+  // already.
+  bool goes_on() const { return goes_on_; }
+  void create() const;  // once the data are read
+
+  struct Outcome {
+    train::TrainingResult result;
+    train::RunHistory history;
+  };
+  // Trains with progress on standard error, calls `save` with the weights,
+  // draws the curve and says where the model is. Where a signal ends it, says
+  // how to go on and throws Stopped. `unit` is what a loss is counted in. The
+  // history is rank 0's.
+  Outcome run(train::TrainingTask& task,
+              const std::map<std::string, std::string>& settings,
+              const char* unit,
+              const std::function<void(const StateDict&)>& save) const;
+
+ private:
+  const LearningFlags& flags_;
+  const char* command_;
+  Ranks& ranks_;
+  std::filesystem::path folder_, work_;
+  bool goes_on_ = false;
+};
+
+// The lines of a model's card that are the same for every task, and the file
+// itself: README.md, unless the user has written one.
+std::string learning_lines(const LearningFlags& flags,
+                           const TrainingFolder::Outcome& outcome,
+                           const char* unit);
+void write_card(const std::filesystem::path& folder, const std::string& text,
+                const char* command);
+
+// A config as settings for train::TrainingOptions: the members of a JSON
+// object, in plain words.
+void add_settings(const std::string& json,
+                  std::map<std::string, std::string>& settings);
+
+std::int64_t parameter_count(const StateDict& weights);
+
+}  // namespace regard::cli

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+// regard video: what clips show.
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "cli/bundled.h"
+#include "cli/checks.h"
+#include "cli/commands.h"
+#include "cli/label_report.h"
+#include "cli/screen.h"
+#include "cli/usage_error.h"
+#include "regard/core/error.h"
+#include "regard/tasks/classification_score.h"
+#include "regard/tasks/video_classifier.h"
+#include "regard/text/table.h"
+
+namespace regard::cli {
+namespace {
+
+struct VideoFlags {
+  std::vector<std::string> clips;
+  std::string model, input;
+  std::int64_t views = 1;
+  std::int64_t top = 1;
+  bool score = false;
+  bool json = false;
+  int threads = 0;
+};
+
+constexpr const char* kFooter =
+    R"(Clips are videos or NumPy arrays (.npy), as `regard train video --help` tells;
+they come from the command line, or from a table (.tsv, .csv, .jsonl) with a
+column `clip`. For each there is a line: label, tab, probability; with --top K
+the K likeliest labels. --score compares with the column `label` of the table and
+prints accuracy, macro F1 and the confusion matrix. --views K asks K times, once
+for all and else for parts of the clip's time, and takes the mean.
+
+Examples:
+  regard video examples/shapes/orbits.npy
+  regard video --model poses --top 3 clip.npy
+  regard video --model poses --input test.tsv --score --views 4)";
+
+using Labels = std::vector<tasks::LabelProbability>;
+
+// The pictures that the model reads.
+tasks::VideoPictures pictures_of(const tasks::VideoConfig& config) {
+  if (config.format.kind != tasks::ClipKind::kPictures) return {};
+  const Shape& frame = config.format.frame;
+  return {frame[0], frame[1], frame.size() == 3};
+}
+
+std::vector<Labels> classify(const tasks::VideoClassifier& model,
+                             const VideoFlags& flags,
+                             const std::vector<std::string>& names,
+                             const std::filesystem::path& folder) {
+  const auto clips =
+      tasks::load_clips(names, folder, pictures_of(model.config()));
+  for (std::size_t i = 0; i < clips.size(); ++i) {
+    tasks::check_format(model.config(), clips[i], names[i]);
+  }
+  return model.classify(clips, flags.views, {.count = flags.threads});
+}
+
+void score(const tasks::VideoClassifier& model, const VideoFlags& flags,
+           const std::filesystem::path& folder) {
+  const auto data = tasks::read_labelled_texts(flags.input, "clip", "label");
+  require(data.size() > 0, "video", "there are no clips in '", flags.input,
+          "'");
+  std::vector<std::string> said;
+  for (const Labels& found : classify(model, flags, data.texts, folder)) {
+    said.push_back(
+        model.config().labels[static_cast<std::size_t>(found.front().label)]);
+  }
+  const auto result = tasks::score_labels(data.labels, said);
+  print(flags.json ? json_of(result, "clips") : report(result, "clip"));
+}
+
+void run(const VideoFlags& flags) {
+  if (flags.input.empty() == flags.clips.empty()) {
+    throw UsageError("give clips or --input, and not both");
+  }
+  if (flags.score && (flags.input.empty() || flags.top > 1)) {
+    throw UsageError("--score goes with --input, without --top");
+  }
+  const auto model = tasks::VideoClassifier::load(
+      flags.model.empty() ? bundled_model("clips") : flags.model);
+  if (flags.model.empty()) {
+    std::fputs(
+        "(the tiny model that comes with the program: it learnt from "
+        "generated clips of a shape that moves; --model names another)\n",
+        stderr);
+  }
+  const auto folder = std::filesystem::path(flags.input).parent_path();
+  if (flags.score) return score(model, flags, folder);
+  const std::vector<std::string> names =
+      flags.input.empty()
+          ? flags.clips
+          : text::read_table(flags.input, std::vector<std::string>{"clip"})
+                .columns[0];
+  const std::vector<Labels> found = classify(model, flags, names, folder);
+  const std::vector<std::string>& labels = model.config().labels;
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    if (!flags.json) {
+      print(line_of(found[i], labels, flags.top));
+      continue;
+    }
+    const auto said =
+        nlohmann::json::parse(json_of(found[i], labels, flags.top));
+    print(nlohmann::json{{"clip", names[i]}, {"labels", said}}.dump() + "\n");
+  }
+}
+
+}  // namespace
+
+Command add_video(App& program) {
+  const auto flags = std::make_shared<VideoFlags>();
+  App* app = program.add_subcommand("video", "Say what clips show");
+  app->footer(kFooter);
+  app->add_option("CLIPS", flags->clips, "Videos or .npy files")
+      ->type_name("FILE");
+  app->add_option("--model", flags->model,
+                  "Folder that `regard train video` made; if not given, a tiny "
+                  "one that knows how shapes move")
+      ->type_name("FOLDER");
+  app->add_option("--input", flags->input, "A table of clips")
+      ->type_name("FILE");
+  app->add_option("--views", flags->views, "Parts of a clip that are asked")
+      ->check(whole_between(1, 100))
+      ->capture_default_str();
+  app->add_option("--top", flags->top, "Labels shown of each clip")
+      ->check(whole_between(1, 1000000))
+      ->capture_default_str();
+  app->add_flag("--score", flags->score, "Compare with the labels of --input");
+  app->add_flag("--json", flags->json, "JSON, a line for each clip");
+  app->add_option("--threads", flags->threads, "0: one for each core")
+      ->check(whole_between(0, 1024))
+      ->capture_default_str();
+  return {app, [flags] { run(*flags); }};
+}
+
+}  // namespace regard::cli

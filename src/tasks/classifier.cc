@@ -1,0 +1,280 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "regard/tasks/classifier.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <set>
+#include <utility>
+
+#include "regard/core/error.h"
+#include "regard/core/random.h"
+#include "regard/text/table.h"
+#include "regard/train/batches.h"
+#include "tasks/classifier_parts.h"
+#include "tasks/model_folder.h"
+
+namespace regard::tasks {
+namespace {
+
+constexpr const char* kKind = "regard classifier";
+constexpr const char* kLoad = "Classifier::load";
+
+nn::Linear head_of(const ClassifierConfig& config) {
+  return {"head", config.encoder.model_dim, std::ssize(config.labels)};
+}
+
+nn::ParameterSpecs specs_of(const ClassifierConfig& config,
+                            const nn::Encoder& encoder) {
+  nn::ParameterSpecs specs;
+  encoder.declare(specs);
+  head_of(config).declare(specs);
+  return specs;
+}
+
+const ClassifierConfig& checked(const ClassifierConfig& c) {
+  check_labels(c.labels, "Classifier");
+  for (const float rate : {c.label_smoothing, c.token_dropout}) {
+    require(rate >= 0 && rate < 1, "Classifier",
+            "label_smoothing and token_dropout must be in [0, 1); one is ",
+            rate);
+  }
+  return c;
+}
+
+// Reads some tokens as unknown, as rare words are.
+void drop_tokens(nn::PackedTokens& packed, float rate, std::uint64_t seed) {
+  if (rate == 0) return;
+  constexpr std::uint64_t kOwn = 0x746F6B656E;  // apart from the layers' own
+  Random random(seed ^ kOwn);
+  for (std::int32_t& token : packed.tokens) {
+    if (random.uniform() < rate && token != text::kBegin) {
+      token = text::kUnknown;
+    }
+  }
+}
+
+}  // namespace
+
+LabelledTexts read_labelled_texts(const std::filesystem::path& path,
+                                  const std::string& text,
+                                  const std::string& label) {
+  text::Table table = text::read_table(path, std::vector{text, label});
+  return {std::move(table.columns[0]), std::move(table.columns[1]),
+          std::move(table.lines)};
+}
+
+text::Encoding encode_text(std::string_view text,
+                           const text::Tokenizer& tokenizer,
+                           std::int64_t max_length, bool offsets) {
+  // A text of strangers: "</s>" in it is no special token.
+  text::Encoding encoding =
+      tokenizer.encode(text, {.add_special_tokens = false,
+                              .find_special_tokens = false,
+                              .offsets = offsets});
+  encoding.ids.insert(encoding.ids.begin(), text::kBegin);
+  encoding.words.insert(encoding.words.begin(), -1);
+  if (offsets) encoding.offsets.insert(encoding.offsets.begin(), {0, 0});
+  const auto kept =
+      std::min(encoding.ids.size(), static_cast<std::size_t>(max_length));
+  encoding.ids.resize(kept);
+  encoding.words.resize(kept);
+  if (offsets) encoding.offsets.resize(kept);
+  return encoding;
+}
+
+void check_labels(std::span<const std::string> labels, const char* where) {
+  require(labels.size() >= 2, where,
+          "there must be at least two labels; there are ", labels.size());
+  require(std::set(labels.begin(), labels.end()).size() == labels.size(), where,
+          "no label may be there twice");
+}
+
+std::vector<std::int32_t> label_numbers(const LabelledTexts& texts,
+                                        std::span<const std::string> known,
+                                        const char* where) {
+  std::map<std::string, std::int32_t, std::less<>> numbers;
+  for (const std::string& label : known) {
+    numbers.emplace(label, static_cast<std::int32_t>(numbers.size()));
+  }
+  std::vector<std::int32_t> out;
+  for (std::size_t i = 0; i < texts.labels.size(); ++i) {
+    const auto label = numbers.find(texts.labels[i]);
+    require(
+        label != numbers.end(), where, "the label '", texts.labels[i],
+        "' of line ",
+        texts.lines.empty() ? static_cast<std::int64_t>(i) + 1 : texts.lines[i],
+        " is none of the ", numbers.size(), " that the training data have");
+    out.push_back(label->second);
+  }
+  return out;
+}
+
+std::vector<float> softmax_of(std::span<const float> scores) {
+  const float most = *std::max_element(scores.begin(), scores.end());
+  std::vector<double> shares;
+  for (const float score : scores) {
+    shares.push_back(std::exp(static_cast<double>(score) - most));
+  }
+  const double sum = std::accumulate(shares.begin(), shares.end(), 0.0);
+  std::vector<float> out;
+  for (const double share : shares) {
+    out.push_back(static_cast<float>(share / sum));
+  }
+  return out;
+}
+
+ClassificationData encode_texts(const LabelledTexts& texts,
+                                const text::Tokenizer& tokenizer,
+                                const ClassifierConfig& config) {
+  require(texts.texts.size() == texts.labels.size(), "encode_texts",
+          "there must be as many labels as texts; got ", texts.labels.size(),
+          " and ", texts.texts.size());
+  ClassificationData data;
+  data.labels = label_numbers(texts, config.labels, "encode_texts");
+  for (const std::string& text : texts.texts) {
+    // One more than is read tells whether the text is cut.
+    std::vector<std::int32_t> tokens =
+        encode_text(text, tokenizer, config.encoder.max_length + 1, false).ids;
+    if (std::ssize(tokens) > config.encoder.max_length) {
+      tokens.pop_back();
+      ++data.cut;
+    }
+    data.unknown += std::count(tokens.begin(), tokens.end(), text::kUnknown);
+    data.texts.push_back(std::move(tokens));
+  }
+  return data;
+}
+
+ExampleTask make_classification_task(const ClassifierConfig& config,
+                                     const ClassificationData& training,
+                                     const ClassificationData& held_out,
+                                     std::uint64_t seed, Threads threads) {
+  const nn::Encoder encoder(checked(config).encoder);
+  ExampleTaskParts parts;
+  parts.parameters = specs_of(config, encoder);
+  parts.lengths = lengths_of(training.texts);
+  parts.held_out_lengths = lengths_of(held_out.texts);
+  parts.loss = [=, &training, &held_out](nn::Pass& pass, Part part,
+                                         std::span<const std::int64_t> examples,
+                                         std::uint64_t draw) -> nn::LossSum {
+    const ClassificationData& data =
+        part == Part::kTraining ? training : held_out;
+    nn::PackedTokens texts = pack(data.texts, examples);
+    if (part == Part::kTraining) {
+      drop_tokens(texts, config.token_dropout, draw);
+    }
+    std::vector<std::int32_t> targets;
+    for (const std::int64_t example : examples) {
+      targets.push_back(data.labels[static_cast<std::size_t>(example)]);
+    }
+    const autograd::CrossEntropySum loss = autograd::cross_entropy(
+        pass.tape(), encoder(pass, texts), pass.parameter("head.weight"),
+        pass.parameter("head.bias"), targets, config.label_smoothing);
+    return {loss.loss, loss.likelihood, std::ssize(targets)};
+  };
+  return {std::move(parts), seed, threads};
+}
+
+std::vector<LabelProbability> ranked(std::span<const float> probabilities) {
+  std::vector<LabelProbability> labels;
+  for (std::size_t l = 0; l < probabilities.size(); ++l) {
+    labels.push_back({static_cast<std::int32_t>(l), probabilities[l]});
+  }
+  std::stable_sort(labels.begin(), labels.end(),
+                   [](const LabelProbability& a, const LabelProbability& b) {
+                     return a.probability > b.probability;
+                   });
+  return labels;
+}
+
+std::vector<std::vector<float>> Classifier::Parts::probabilities(
+    std::span<const std::vector<std::int32_t>> texts, Threads threads) const {
+  constexpr std::int64_t kTokens = 4096;  // at once
+  std::vector<std::vector<float>> out(texts.size());
+  autograd::MemoryPool pool;
+  for (const std::vector<std::int64_t>& batch :
+       train::make_batches(lengths_of(texts), {.tokens = kTokens}, 0)) {
+    autograd::Tape tape(autograd::Record::kNo, threads, pool);
+    nn::Pass pass(tape, weights);
+    const nn::Variable scores =
+        head_of(config)(pass, encoder(pass, pack(texts, batch)));
+    for (std::size_t i = 0; i < batch.size(); ++i) {
+      const float* const row = scores.value().at(static_cast<std::int64_t>(i));
+      const std::span<const float> row_scores(row, config.labels.size());
+      out[static_cast<std::size_t>(batch[i])] = softmax_of(row_scores);
+    }
+  }
+  return out;
+}
+
+Classifier::Classifier(ClassifierConfig config,
+                       std::unique_ptr<text::Tokenizer> tokenizer,
+                       StateDict weights) {
+  require(tokenizer != nullptr && tokenizer->size() == config.encoder.vocab,
+          "Classifier", "the model has ", config.encoder.vocab,
+          " pieces, the tokenizer ", tokenizer ? tokenizer->size() : 0);
+  nn::Encoder encoder(checked(config).encoder);
+  nn::check_parameters(specs_of(config, encoder), weights, "Classifier");
+  parts_ =
+      std::make_unique<Parts>(Parts{std::move(config), std::move(tokenizer),
+                                    std::move(weights), std::move(encoder)});
+}
+
+Classifier::~Classifier() = default;
+Classifier::Classifier(Classifier&&) noexcept = default;
+Classifier& Classifier::operator=(Classifier&&) noexcept = default;
+
+const ClassifierConfig& Classifier::config() const { return parts_->config; }
+const text::Tokenizer& Classifier::tokenizer() const {
+  return *parts_->tokenizer;
+}
+
+std::vector<std::vector<LabelProbability>> Classifier::classify(
+    std::span<const std::string> texts, Threads threads) const {
+  std::vector<std::vector<std::int32_t>> tokens;
+  for (const std::string& text : texts) {
+    tokens.push_back(encode_text(text, *parts_->tokenizer,
+                                 parts_->config.encoder.max_length, false)
+                         .ids);
+  }
+  std::vector<std::vector<LabelProbability>> out;
+  for (const auto& row : parts_->probabilities(tokens, threads)) {
+    out.push_back(ranked(row));
+  }
+  return out;
+}
+
+Classifier Classifier::load(const std::filesystem::path& folder) {
+  ModelFolder model = load_model_folder(folder, kKind, kLoad);
+  ClassifierConfig config;
+  config.encoder = encoder_from(model.field()["encoder"]);
+  model.field()["labels"].for_each(
+      [&](const text::Field& label) { config.labels.push_back(label.text()); });
+  try {
+    return {std::move(config), std::move(model.tokenizer),
+            std::move(model.weights)};
+  } catch (const InvalidArgument& error) {
+    throw_parse_error(kLoad, "the files of '", folder.string(),
+                      "' do not fit each other: ", error.what());
+  }
+}
+
+std::string config_to_json(const ClassifierConfig& config) {
+  return nlohmann::json{{"kind", kKind},
+                        {"labels", config.labels},
+                        {"encoder", to_json(config.encoder)}}
+      .dump();
+}
+
+void save_classifier(const std::filesystem::path& folder,
+                     const ClassifierConfig& config,
+                     const text::Tokenizer& tokenizer, const StateDict& weights,
+                     DType stored) {
+  save_model_folder(folder, nlohmann::json::parse(config_to_json(config)),
+                    tokenizer, weights, stored);
+}
+
+}  // namespace regard::tasks

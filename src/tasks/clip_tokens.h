@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// What an encoder reads of a clip: a row of numbers for each token.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "regard/tasks/video_classifier.h"
+#include "regard/tensor/tensor.h"
+
+namespace regard::tasks {
+
+// The numbers of a token:
+//   features  a token per frame: the features, and how much each changes until
+//             the next frame
+//   joints    a token per frame: each joint seen from the middle of the body,
+//             the middle itself, how each joint moves until the next frame, and
+//             the distance of each pair of joints. The middle of the clip is
+//             the origin, the size of the body the unit.
+//   pictures  a token per patch of a frame: its pixels, and how much each
+//             changes until the next frame; white is 1
+struct TokenSizes {
+  std::int64_t per_frame = 1;
+  std::int64_t width = 0;
+};
+TokenSizes token_sizes(const VideoConfig& config);
+
+// Frames that are read of a clip: all, or the config's where there are more.
+std::int64_t frames_read(const VideoConfig& config, const Tensor& clip);
+
+// Of each number, over all tokens that are learnt from.
+struct Standard {
+  std::vector<float> mean, scale;
+};
+Standard standard_of(const VideoConfig& config, std::span<const Tensor> clips);
+
+// Writes [tokens, width] of a part of the clip's time. `augment` changes the
+// clip as the config says, a pure function of the seed. Without a standard
+// numbers stay what they are.
+struct TokenOptions {
+  bool augment = false;
+  std::uint64_t seed = 0;
+  const Standard* standard = nullptr;
+  double first = 0;  // of the clip's time, in [0, 1]
+  double last = 1;
+};
+void write_tokens(const VideoConfig& config, const Tensor& clip,
+                  const TokenOptions& options, float* tokens);
+
+}  // namespace regard::tasks

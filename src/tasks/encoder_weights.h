@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <filesystem>
+#include <vector>
+
+#include "nn/transformer_layer.h"
+#include "ops/norms.h"
+#include "ops/rows.h"
+#include "regard/core/threads.h"
+#include "regard/io/safetensors.h"
+#include "regard/tensor/tensor.h"
+#include "tasks/encoder_config.h"
+
+namespace regard::tasks {
+
+// A matrix where it lies in the mapped file, or a copy of its own where the
+// file has another type.
+struct EncoderTable {
+  Tensor copy;
+  ops::ConstRows rows{};
+};
+
+// The weights of a pretrained encoder. What is looked up stays in the file,
+// what is multiplied is packed.
+struct EncoderWeights {
+  EncoderWeights(const std::filesystem::path& path,
+                 const EncoderSettings& settings, Threads threads,
+                 ops::WeightStorage storage);
+
+  SafetensorsFile file;
+  EncoderTable words;      // [vocab, embedding_dim]
+  EncoderTable positions;  // [positions, embedding_dim]
+  EncoderTable types;      // [types, embedding_dim], or null
+  ops::NormWeights embedding_norm;
+  nn::detail::PackedLinear projection;  // ALBERT's; else null
+  // Those that differ; a pass goes through layers[order[i]].
+  std::vector<nn::detail::TransformerLayerWeights> layers;
+  std::vector<std::size_t> order;
+  // MPNet's bias of a key that stands j - i behind its query, [heads, 2 n - 1],
+  // n = max_length, in the order of j - i; else empty.
+  Tensor relative_bias{Shape{0}};
+};
+
+}  // namespace regard::tasks

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "regard/tasks/example_task.h"
+
+#include <sstream>
+
+#include "regard/core/error.h"
+#include "regard/core/random.h"
+#include "regard/tasks/translation_data.h"
+#include "regard/train/batches.h"
+
+namespace regard::tasks {
+
+ExampleTask::ExampleTask(ExampleTaskParts parts, std::uint64_t seed,
+                         Threads threads)
+    : parts_(std::move(parts)),
+      parameters_(nn::initial_parameters(parts_.parameters, seed)),
+      threads_(threads) {
+  constexpr std::int64_t kTokens = 4096;  // of a batch of validation
+  held_out_batches_ =
+      train::make_batches(parts_.held_out_lengths, {.tokens = kTokens}, 0);
+}
+
+nn::LossSum ExampleTask::loss_and_gradients(
+    std::span<const std::int64_t> examples, std::uint64_t seed,
+    StateDict& gradients) {
+  nn::prepare_gradients(parameters_, gradients);
+  autograd::Tape tape(autograd::Record::kYes, threads_, pool_);
+  nn::Pass pass(tape, parameters_, &gradients, nn::Mode::kTraining, seed);
+  const nn::LossSum sum = parts_.loss(pass, Part::kTraining, examples, seed);
+  tape.backward();
+  return sum;
+}
+
+nn::LossSum ExampleTask::validate() {
+  nn::LossSum sum;
+  for (const std::vector<std::int64_t>& batch : held_out_batches_) {
+    autograd::Tape tape(autograd::Record::kNo, threads_, pool_);
+    nn::Pass pass(tape, parameters_);
+    sum += parts_.loss(pass, Part::kHeldOut, batch, 0);
+  }
+  return sum;
+}
+
+Split split_examples(std::span<const std::string> keys, double share,
+                     std::uint64_t seed) {
+  require(share >= 0 && share < 1, "split_examples",
+          "the share must be in [0, 1); got ", share);
+  // 2^32 * share, so that a word of the generator is below it that often.
+  const auto bound = static_cast<std::uint64_t>(share * 4294967296.0);
+  Split split;
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    const std::uint64_t hash = hash_of(keys[i]);
+    const PhiloxCounter words =
+        philox({static_cast<std::uint32_t>(hash),
+                static_cast<std::uint32_t>(hash >> 32), 0x68656C64, 0},
+               seed);
+    (words[0] < bound ? split.held_out : split.training)
+        .push_back(static_cast<std::int64_t>(i));
+  }
+  return split;
+}
+
+nn::PackedTokens pack(std::span<const std::vector<std::int32_t>> texts,
+                      std::span<const std::int64_t> examples) {
+  nn::PackedTokens packed;
+  for (const std::int64_t example : examples) {
+    const auto& text = texts[static_cast<std::size_t>(example)];
+    packed.tokens.insert(packed.tokens.end(), text.begin(), text.end());
+    packed.offsets.push_back(packed.size());
+  }
+  return packed;
+}
+
+std::vector<std::int64_t> lengths_of(
+    std::span<const std::vector<std::int32_t>> texts) {
+  std::vector<std::int64_t> lengths;
+  lengths.reserve(texts.size());
+  for (const auto& text : texts) lengths.push_back(std::ssize(text));
+  return lengths;
+}
+
+std::string summary_of(std::span<const std::vector<std::int32_t>> texts,
+                       std::span<const std::int32_t> targets) {
+  std::uint64_t hash = 0;
+  const auto mix = [&hash](std::int64_t value) {
+    hash = (hash ^ static_cast<std::uint64_t>(value)) * 0x100000001B3u;
+  };
+  for (const auto& text : texts) {
+    for (const std::int32_t token : text) mix(token);
+    mix(0xFFFFFFFF);
+  }
+  for (const std::int32_t target : targets) mix(target);
+  std::ostringstream out;
+  out << texts.size() << " examples (hash " << std::hex << hash << ")";
+  return out.str();
+}
+
+}  // namespace regard::tasks

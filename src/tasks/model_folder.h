@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// A model as it lies on the disk: config.json, model.safetensors, and the
+// tokenizer's file.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+
+#include "regard/nn/encoder.h"
+#include "regard/tensor/tensor.h"
+#include "regard/text/tokenizer.h"
+#include "text/field.h"
+
+namespace regard::tasks {
+
+struct ModelFolder {
+  std::string config_name;  // the file, for errors
+  std::unique_ptr<nlohmann::json> config;
+  std::unique_ptr<text::Tokenizer> tokenizer;  // null where not asked for
+  StateDict weights;                           // float32
+
+  ModelFolder();
+  ~ModelFolder();
+  ModelFolder(ModelFolder&&) noexcept;
+  text::Field field() const;  // of the config
+};
+
+// Throws IoError for a file that is missing, ParseError for one that is broken
+// or of another `kind`; `where` begins each text.
+ModelFolder load_model_folder(const std::filesystem::path& folder,
+                              const char* kind, const char* where);
+
+// The same for a model that reads no text and has no tokenizer.
+ModelFolder load_model_without_tokenizer(const std::filesystem::path& folder,
+                                         const char* kind, const char* where);
+
+// Writes all, each file whole or not at all, the weights last. `config` has the
+// kind. `stored` is kFloat32 or kFloat16.
+void save_model_folder(const std::filesystem::path& folder,
+                       const nlohmann::json& config,
+                       const text::Tokenizer& tokenizer,
+                       const StateDict& weights, DType stored);
+void save_model_folder(const std::filesystem::path& folder,
+                       const nlohmann::json& config, const StateDict& weights,
+                       DType stored);
+
+nlohmann::json to_json(const nn::EncoderConfig& config);
+nn::EncoderConfig encoder_from(const text::Field& field);
+
+}  // namespace regard::tasks

@@ -1,0 +1,279 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "regard/text/table.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <string_view>
+#include <utility>
+
+#include "io/quote.h"
+#include "io/read_file.h"
+#include "regard/core/error.h"
+#include "regard/text/lines.h"
+#include "regard/text/utf8.h"
+
+namespace regard::text {
+namespace {
+
+constexpr const char* kWhere = "read_table";
+
+enum class Kind { kTsv, kCsv, kJsonLines, kOther };
+
+Kind kind_of(const std::filesystem::path& path) {
+  std::string end = path.extension().string();
+  std::transform(end.begin(), end.end(), end.begin(), [](char c) {
+    return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  });
+  if (end == ".tsv") return Kind::kTsv;
+  if (end == ".csv") return Kind::kCsv;
+  if (end == ".jsonl" || end == ".ndjson") return Kind::kJsonLines;
+  return Kind::kOther;
+}
+
+class Reader {
+ public:
+  Reader(std::string bytes, const std::string& name,
+         std::span<const std::string> columns)
+      : name_(name), wanted_(columns), text_(std::move(bytes)) {
+    constexpr std::string_view kMark = "\xEF\xBB\xBF";
+    rest_ = text_;
+    if (rest_.starts_with(kMark)) rest_.remove_prefix(kMark.size());
+    table_.columns.resize(columns.size());
+    const std::size_t bad = find_invalid_utf8(text_);
+    if (bad != std::string::npos) {
+      line_ = 1 + std::count(text_.begin(),
+                             text_.begin() + static_cast<std::ptrdiff_t>(bad),
+                             '\n');
+      fail("the text must be UTF-8; it is not");
+    }
+  }
+
+  Table read_without_header(Kind kind) {
+    while (next_line()) {
+      std::vector<std::string> row = fields(kind);
+      if (table_.lines.empty()) table_.columns.resize(row.size());
+      if (row.size() != table_.columns.size()) {
+        fail("there must be ", table_.columns.size(),
+             " fields, as in the first line; got ", row.size());
+      }
+      for (std::size_t c = 0; c < row.size(); ++c) {
+        add(c, "field " + std::to_string(c + 1), std::move(row[c]));
+      }
+      table_.lines.push_back(line_);
+    }
+    return std::move(table_);
+  }
+
+  Table read(Kind kind) {
+    if (kind == Kind::kJsonLines) {
+      while (next_line()) read_json();
+    } else {
+      read_header(kind);
+      while (next_line()) read_fields(kind);
+    }
+    return std::move(table_);
+  }
+
+ private:
+  template <typename... Parts>
+  [[noreturn]] void fail(const Parts&... parts) const {
+    throw_parse_error(kWhere, "'", name_, "', line ", line_, ": ", parts...);
+  }
+
+  // The next line that is not blank, without its end.
+  bool next_line() {
+    while (!rest_.empty()) {
+      line_ = ++lines_read_;
+      const std::size_t end = std::min(rest_.find('\n'), rest_.size());
+      current_ = rest_.substr(0, end);
+      rest_.remove_prefix(std::min(end + 1, rest_.size()));
+      if (current_.ends_with('\r')) current_.remove_suffix(1);
+      if (!is_blank(current_)) return true;
+    }
+    return false;
+  }
+
+  std::vector<std::string> fields(Kind kind) {
+    if (kind == Kind::kOther) return blank_fields();
+    return kind == Kind::kTsv ? tab_fields() : comma_fields();
+  }
+
+  std::vector<std::string> blank_fields() const {
+    constexpr std::string_view kBlanks = " \t";
+    std::vector<std::string> fields;
+    std::size_t begin = current_.find_first_not_of(kBlanks);
+    while (begin != std::string_view::npos) {
+      const std::size_t end =
+          std::min(current_.find_first_of(kBlanks, begin), current_.size());
+      fields.emplace_back(current_.substr(begin, end - begin));
+      begin = current_.find_first_not_of(kBlanks, end);
+    }
+    return fields;
+  }
+
+  std::vector<std::string> tab_fields() const {
+    std::vector<std::string> fields;
+    std::string_view line = current_;
+    for (;;) {
+      const std::size_t tab = line.find('\t');
+      fields.emplace_back(line.substr(0, tab));
+      if (tab == std::string_view::npos) return fields;
+      line.remove_prefix(tab + 1);
+    }
+  }
+
+  // A quoted field may go on in the lines that follow.
+  std::vector<std::string> comma_fields() {
+    std::vector<std::string> fields;
+    std::string_view line = current_;
+    for (;;) {
+      std::string field;
+      if (line.starts_with('"')) {
+        line.remove_prefix(1);
+        for (;;) {
+          const std::size_t quote = line.find('"');
+          field += line.substr(0, quote);
+          if (quote == std::string_view::npos) {
+            if (rest_.empty()) fail("a quoted field must have an end");
+            field += '\n';
+            ++lines_read_;
+            const std::size_t end = std::min(rest_.find('\n'), rest_.size());
+            line = rest_.substr(0, end);
+            rest_.remove_prefix(std::min(end + 1, rest_.size()));
+            if (line.ends_with('\r')) line.remove_suffix(1);
+            continue;
+          }
+          line.remove_prefix(quote + 1);
+          if (!line.starts_with('"')) break;
+          field += '"';
+          line.remove_prefix(1);
+        }
+        if (!line.empty() && line.front() != ',') {
+          fail("a comma must follow a quoted field; got ", io::in_quotes(line));
+        }
+      } else {
+        const std::size_t comma = std::min(line.find(','), line.size());
+        field = line.substr(0, comma);
+        line.remove_prefix(comma);
+        if (field.find('"') != std::string::npos) {
+          fail(
+              "a field with a quote must be in quotes, and the quote twice; "
+              "got ",
+              io::in_quotes(field));
+        }
+      }
+      fields.push_back(std::move(field));
+      if (line.empty()) return fields;
+      line.remove_prefix(1);
+    }
+  }
+
+  void read_header(Kind kind) {
+    if (!next_line()) {
+      line_ = 1;
+      fail("there must be a header that names the columns; the file is blank");
+    }
+    header_ = fields(kind);
+    for (const std::string& column : wanted_) {
+      const auto found = std::find(header_.begin(), header_.end(), column);
+      if (found == header_.end()) {
+        std::string names;
+        for (const std::string& name : header_) {
+          names += (names.empty() ? "" : ", ") + io::in_quotes(name);
+        }
+        fail("the header must name the column '", column, "'; it names ",
+             names);
+      }
+      if (std::find(found + 1, header_.end(), column) != header_.end()) {
+        fail("the header must name the column '", column, "' once");
+      }
+      places_.push_back(static_cast<std::size_t>(found - header_.begin()));
+    }
+  }
+
+  void read_fields(Kind kind) {
+    const std::vector<std::string> row = fields(kind);
+    if (row.size() != header_.size()) {
+      fail("there must be ", header_.size(), " fields, as in the header; got ",
+           row.size());
+    }
+    for (std::size_t c = 0; c < wanted_.size(); ++c) {
+      add(c, wanted_[c], row[places_[c]]);
+    }
+    table_.lines.push_back(line_);
+  }
+
+  void read_json() {
+    // Without exceptions: what is no JSON is reported below.
+    const nlohmann::json row =
+        nlohmann::json::parse(current_.begin(), current_.end(), nullptr, false);
+    if (!row.is_object()) {
+      fail("there must be one JSON object; got ", io::in_quotes(current_));
+    }
+    for (std::size_t c = 0; c < wanted_.size(); ++c) {
+      const auto found = row.find(wanted_[c]);
+      if (found == row.end()) {
+        fail("the object must have the field '", wanted_[c], "'");
+      }
+      if (!found->is_string() && !found->is_number_integer()) {
+        fail("the field '", wanted_[c], "' must be a string or an integer; ",
+             "it is of the type ", found->type_name());
+      }
+      add(c, wanted_[c],
+          found->is_string() ? found->get<std::string>() : found->dump());
+    }
+    table_.lines.push_back(line_);
+  }
+
+  void add(std::size_t column, const std::string& name, std::string field) {
+    if (field.find_first_not_of(" \t\r\n\v\f") == std::string::npos) {
+      fail("the field '", name, "' must not be blank");
+    }
+    table_.columns[column].push_back(std::move(field));
+  }
+
+  std::string name_;
+  std::span<const std::string> wanted_;
+  std::string text_;
+  std::string_view rest_, current_;
+  std::int64_t lines_read_ = 0;
+  std::int64_t line_ = 0;  // where the row begins
+  std::vector<std::string> header_;
+  std::vector<std::size_t> places_;
+  Table table_;
+};
+
+}  // namespace
+
+bool is_table(const std::filesystem::path& path) {
+  return kind_of(path) != Kind::kOther;
+}
+
+Table parse_table(std::string bytes, const std::string& name,
+                  std::span<const std::string> columns) {
+  const Kind kind = kind_of(name);
+  if (kind == Kind::kOther) {
+    throw_parse_error(kWhere, "the name of a table must end in .tsv, .csv, ",
+                      ".jsonl or .ndjson; it is '", name, "'");
+  }
+  return Reader(std::move(bytes), name, columns).read(kind);
+}
+
+Table read_table(const std::filesystem::path& path,
+                 std::span<const std::string> columns) {
+  // A name that is none is refused before anything is read.
+  return parse_table(is_table(path) ? io::read_file(path, kWhere) : "",
+                     path.string(), columns);
+}
+
+Table read_table_without_header(const std::filesystem::path& path) {
+  const Kind kind = kind_of(path.string());
+  if (kind == Kind::kJsonLines) {
+    throw_parse_error(kWhere, "the fields of JSON Lines have names; '",
+                      path.string(), "' is read as a table with a header is");
+  }
+  return Reader(io::read_file(path, kWhere), path.string(), {})
+      .read_without_header(kind);
+}
+
+}  // namespace regard::text

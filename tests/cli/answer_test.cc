@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+// regard sample answer, train answer and answer, as users call them.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "cli/run_program.h"
+#include "io/files.h"
+
+namespace regard::test {
+namespace {
+
+using regard::testing::TemporaryFolder;
+using regard::testing::write_text;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using Arguments = std::vector<std::string>;
+
+TEST(AnswerCommand, LearnsTheSampleAndScoresIt) {
+  const TemporaryFolder folder;
+  ASSERT_EQ(run_regard({"sample", "answer", "--out", folder / "stories"}).code,
+            0);
+  const Ended trained = run_regard({"train",     "answer",
+                                    "--train",   folder / "stories/train.tsv",
+                                    "--out",     folder / "model",
+                                    "--dim",     "16",
+                                    "--ffn",     "32",
+                                    "--heads",   "2",
+                                    "--layers",  "1",
+                                    "--updates", "100",
+                                    "--warmup",  "20",
+                                    "--lr",      "0.01",
+                                    "--threads", "1"});
+  ASSERT_EQ(trained.code, 0) << trained.err;
+  EXPECT_THAT(trained.out,
+              AllOf(HasSubstr("loss over updates"), HasSubstr("questions): ")));
+  const Ended scored =
+      run_regard({"answer", "--model", folder / "model", "--input",
+                  folder / "stories/test.tsv", "--score", "--json"});
+  ASSERT_EQ(scored.code, 0) << scored.err;
+  const auto score = nlohmann::json::parse(scored.out);
+  EXPECT_EQ(score.at("questions"), 500);
+  // Who knows which answers go with which question, and no story, has 20 %.
+  EXPECT_GE(score.at("accuracy").get<double>(), 0.5);
+  write_text(folder / "story.txt", "Ada went to the park. Ben took the key.\n");
+  const Ended asked =
+      run_regard({"answer", "--model", folder / "model", "--context",
+                  folder / "story.txt", "Where is Ada?", "Who has the key?"});
+  EXPECT_EQ(asked.code, 0) << asked.err;
+  EXPECT_THAT(asked.out, AllOf(HasSubstr("  Ada went to the park.\n"),
+                               HasSubstr("  Ben took the key.\n")));
+}
+
+TEST(BundledAnswerer, AnswersAtOnceAndSaysWhatItIs) {
+  const TemporaryFolder folder;
+  write_text(folder / "story.txt",
+             "Ada went to the park. Ben took the key. Ada ran to the library.\n"
+             "Ben gave the key to Emma.\n");
+  const Ended asked =
+      run_regard({"answer", "--json", "--context", folder / "story.txt",
+                  "Where is Ada?", "Who has the key?"});
+  ASSERT_EQ(asked.code, 0) << asked.err;
+  EXPECT_THAT(asked.err,
+              HasSubstr("the tiny model that comes with the program"));
+  std::istringstream lines(asked.out);
+  for (const char* answer : {"library", "Emma"}) {
+    std::string line;
+    ASSERT_TRUE(std::getline(lines, line));
+    const auto said = nlohmann::json::parse(line);
+    EXPECT_EQ(said.at("answer"), answer);
+    EXPECT_EQ(said.at("sentences").at(3).at("text"),
+              "Ben gave the key to Emma.");
+  }
+  std::uintmax_t bytes = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(
+           REGARD_SOURCE_DIR "/models/stories")) {
+    bytes += entry.file_size();
+  }
+  EXPECT_LE(bytes, 300000u);
+  write_text(folder / "blank.txt", "\n");
+  const Ended blank =
+      run_regard({"answer", "--context", folder / "blank.txt", "Where?"});
+  EXPECT_EQ(blank.code, 1);
+  EXPECT_THAT(blank.err, HasSubstr("blank.txt' is blank"));
+}
+
+TEST(AnswerCommand, RefusesCommandLinesThatMakeNoSense) {
+  for (const Arguments& arguments :
+       {Arguments{"answer", "Where?"}, Arguments{"answer", "--context", "a"},
+        Arguments{"answer", "--input", "a", "--context", "b", "Where?"}}) {
+    const Ended ended = run_regard(arguments);
+    EXPECT_EQ(ended.code, 2);
+    EXPECT_THAT(ended.err,
+                HasSubstr("give --context and questions, or --input"));
+  }
+  const TemporaryFolder folder;
+  write_text(folder / "a.txt", "1 Sun.\nMoon.\n");
+  const Ended ended = run_regard(
+      {"train", "answer", "--train", folder / "a.txt", "--out", folder / "m"});
+  EXPECT_EQ(ended.code, 1);
+  EXPECT_THAT(ended.err, HasSubstr("a.txt', line 2: a line must begin with"));
+  EXPECT_FALSE(std::filesystem::exists(folder / "m"));
+}
+
+}  // namespace
+}  // namespace regard::test

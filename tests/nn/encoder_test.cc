@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "regard/nn/encoder.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#include "regard/core/random.h"
+#include "support/refusal.h"
+
+namespace regard::nn {
+namespace {
+
+using ::testing::StartsWith;
+
+EncoderConfig small_config(Pooling pooling, Positions positions) {
+  EncoderConfig c;
+  c.vocab = 11;
+  c.model_dim = 16;
+  c.heads = 2;
+  c.layers = 3;
+  c.feed_forward_dim = 24;
+  c.max_length = 40;
+  c.pooling = pooling;
+  c.positions = positions;
+  return c;
+}
+
+StateDict parameters_of(const Encoder& encoder) {
+  ParameterSpecs specs;
+  encoder.declare(specs);
+  StateDict parameters = initial_parameters(specs, 5);
+  // Biases that are not zero, or a forgotten one would not be missed.
+  Random random(6);
+  for (auto& [name, tensor] : parameters) {
+    for (float& value : tensor.values<float>()) value += 0.1f * random.normal();
+  }
+  return parameters;
+}
+
+PackedTokens texts_of(const std::vector<std::int64_t>& lengths) {
+  PackedTokens packed;
+  Random random(7);
+  for (const std::int64_t length : lengths) {
+    for (std::int64_t i = 0; i < length; ++i) {
+      packed.tokens.push_back(static_cast<std::int32_t>(random.below(11)));
+    }
+    packed.offsets.push_back(packed.size());
+  }
+  return packed;
+}
+
+std::vector<float> copy_of(const Variable& x) {
+  return {x.data(), x.data() + x.rows() * x.columns()};
+}
+
+std::vector<float> vectors_of(const Encoder& encoder,
+                              const StateDict& parameters,
+                              const PackedTokens& texts, int threads) {
+  autograd::Tape tape(autograd::Record::kNo, {.count = threads});
+  Pass pass(tape, parameters);
+  return copy_of(encoder(pass, texts));
+}
+
+struct Kind {
+  Pooling pooling;
+  Positions positions;
+};
+class EncoderKinds : public ::testing::TestWithParam<Kind> {};
+
+TEST_P(EncoderKinds, ATextHasItsBitsAloneAndAmongOthers) {
+  const Encoder encoder(small_config(GetParam().pooling, GetParam().positions));
+  const StateDict parameters = parameters_of(encoder);
+  const PackedTokens all = texts_of({7, 1, 40, 13});
+  const std::vector<float> together = vectors_of(encoder, parameters, all, 1);
+  EXPECT_EQ(together, vectors_of(encoder, parameters, all, 3));
+  for (std::size_t s = 0; s < 4; ++s) {
+    const PackedTokens one{{all.tokens.begin() + all.offsets[s],
+                            all.tokens.begin() + all.offsets[s + 1]},
+                           {0, all.offsets[s + 1] - all.offsets[s]}};
+    const std::vector<float> alone = vectors_of(encoder, parameters, one, 1);
+    EXPECT_EQ(0, std::memcmp(alone.data(), together.data() + s * 16,
+                             16 * sizeof(float)))
+        << s;
+  }
+}
+
+TEST_P(EncoderKinds, TrainingWithoutDropoutAndInferenceHaveTheSameBits) {
+  const Encoder encoder(small_config(GetParam().pooling, GetParam().positions));
+  const StateDict parameters = parameters_of(encoder);
+  const PackedTokens texts = texts_of({5, 9});
+  StateDict gradients;
+  prepare_gradients(parameters, gradients);
+  autograd::Tape tape;
+  Pass pass(tape, parameters, &gradients, Mode::kTraining, 3);
+  EXPECT_EQ(copy_of(encoder(pass, texts)),
+            vectors_of(encoder, parameters, texts, 1));
+}
+
+TEST_P(EncoderKinds, AttentionIsShares) {
+  const Encoder encoder(small_config(GetParam().pooling, GetParam().positions));
+  const StateDict parameters = parameters_of(encoder);
+  autograd::Tape tape(autograd::Record::kNo);
+  Pass pass(tape, parameters);
+  const PackedTokens text = texts_of({9});
+  const Encoder::Attention attention =
+      encoder.attention(pass, encoder.embed(pass, text), text);
+  EXPECT_THAT(attention.layers.shape(), ::testing::ElementsAre(3, 9, 9));
+  const auto weights = attention.layers.view<float, 3>();
+  for (std::int64_t l = 0; l < 3; ++l) {
+    for (std::int64_t q = 0; q < 9; ++q) {
+      double sum = 0;
+      for (std::int64_t k = 0; k < 9; ++k) {
+        EXPECT_GE(weights(l, q, k), 0);
+        sum += static_cast<double>(weights(l, q, k));
+      }
+      EXPECT_NEAR(sum, 1, 1e-5);
+    }
+  }
+  double sum = 0;
+  for (const float share : attention.pooling.values<float>()) {
+    sum += static_cast<double>(share);
+  }
+  EXPECT_NEAR(sum, 1, 1e-5);
+}
+
+// Two tokens, two layers, by hand: A = (W + 1) / 2, and pooling A2 A1.
+TEST(Rollout, IsTheProductOfTheLayers) {
+  Encoder::Attention attention{Tensor({2, 2, 2}), Tensor({2})};
+  const float layers[] = {1, 0, 0.5f, 0.5f, 0, 1, 1, 0};
+  std::copy_n(layers, 8, attention.layers.values<float>().begin());
+  attention.pooling.values<float>()[1] = 1;
+  // (0, 1) A2 = (0.5, 0.5); times A1 = {{1, 0}, {0.25, 0.75}}.
+  EXPECT_THAT(attention.rollout(), ::testing::ElementsAre(0.625, 0.375));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, EncoderKinds,
+    ::testing::Values(Kind{Pooling::kFirst, Positions::kLearned},
+                      Kind{Pooling::kMean, Positions::kSinusoidal},
+                      Kind{Pooling::kAttention, Positions::kRotary},
+                      Kind{Pooling::kMean, Positions::kNone}));
+
+TEST(Encoder, PoolsByItsDefinition) {
+  for (const Pooling pooling : {Pooling::kFirst, Pooling::kMean}) {
+    const Encoder encoder(small_config(pooling, Positions::kSinusoidal));
+    const StateDict parameters = parameters_of(encoder);
+    const PackedTokens texts = texts_of({3, 5});
+    autograd::Tape tape(autograd::Record::kNo);
+    Pass pass(tape, parameters);
+    const Variable x = encoder.encode(pass, encoder.embed(pass, texts), texts);
+    const Variable pooled = encoder.pool(pass, x, texts);
+    for (std::int64_t c = 0; c < 16; ++c) {
+      double first = 0;
+      for (std::int64_t r = 0; r < 3; ++r) {
+        first += static_cast<double>(x.value()(r, c)) / 3;
+      }
+      if (pooling == Pooling::kFirst) {
+        EXPECT_EQ(pooled.value()(0, c), x.value()(0, c));
+        EXPECT_EQ(pooled.value()(1, c), x.value()(3, c));
+      } else {
+        EXPECT_NEAR(static_cast<double>(pooled.value()(0, c)), first, 1e-6);
+      }
+    }
+  }
+}
+
+TEST(Encoder, SharedLayersHaveOneLayersParameters) {
+  EncoderConfig config = small_config(Pooling::kMean, Positions::kNone);
+  config.shared_layers = true;
+  ParameterSpecs specs;
+  Encoder(config).declare(specs);
+  EXPECT_TRUE(specs.contains("layers.0.linear1.weight"));
+  EXPECT_FALSE(specs.contains("layers.1.linear1.weight"));
+}
+
+TEST(Encoder, RefusesWhatMakesNoSense) {
+  const auto with = [](auto change) {
+    EncoderConfig config = small_config(Pooling::kMean, Positions::kSinusoidal);
+    change(config);
+    return test::refusal([&] { Encoder{config}; });
+  };
+  EXPECT_THAT(with([](EncoderConfig& c) { c.vocab = 0; }),
+              StartsWith("Encoder: vocab must be positive; it is 0"));
+  EXPECT_THAT(with([](EncoderConfig& c) { c.heads = 3; }),
+              StartsWith("Encoder: heads must divide model_dim; they are 3 and "
+                         "16"));
+  EXPECT_THAT(with([](EncoderConfig& c) { c.dropout = 1; }),
+              StartsWith("Encoder: dropout rates must be in [0, 1); one is 1"));
+  const Encoder encoder(small_config(Pooling::kMean, Positions::kNone));
+  const StateDict parameters = parameters_of(encoder);
+  autograd::Tape tape(autograd::Record::kNo);
+  Pass pass(tape, parameters);
+  EXPECT_THAT(test::refusal([&] {
+                encoder(pass, texts_of({3, 41}));
+              }),
+              StartsWith("Encoder: a text must have 1 to 40 tokens; text 1 has "
+                         "41"));
+  PackedTokens strange = texts_of({3});
+  strange.tokens[1] = 11;
+  EXPECT_THAT(test::refusal([&] { encoder(pass, strange); }),
+              StartsWith("autograd::embedding: a token must lie in 0 .. 10"));
+}
+
+}  // namespace
+}  // namespace regard::nn

@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""OPUS-MT and a small model of letters: what CTranslate2 in float32 says, we say."""
+
+import gzip
+import os
+import pathlib
+import random
+import subprocess
+import sys
+import unittest
+
+SKIPPED = 77
+try:
+    import ctranslate2
+    import sentencepiece
+except ImportError as error:
+    print(f"skipped: {error}; this test compares with CTranslate2")
+    sys.exit(SKIPPED)
+
+PROGRAM = os.environ.get("REGARD_PROGRAM", "build/dev/bin/regard")
+SHARED = pathlib.Path(os.environ.get("REGARD_SOURCE_DIR", ".")) / "../shared"
+OPUS = pathlib.Path.home() / ".cache/regard-models/opus-mt-zh-en"
+LETTERS = SHARED / "models/ctranslate2-aren"
+SENTENCES = SHARED / "data/translation/en_zh/test_tatoeba.tsv.gz"
+
+
+def ours(folder, lines, beam):
+    done = subprocess.run([PROGRAM, "translate", "--whole", "--model", folder, "--beam", str(beam)],
+                          input="\n".join(lines) + "\n", capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.split("\n")[:-1]
+
+
+class SaysTheSame(unittest.TestCase):
+    def compare(self, folder, model, pieces, text_of, lines):
+        translator = ctranslate2.Translator(str(model), compute_type="float32", intra_threads=1)
+        for beam in (1, 5):
+            # We let a model say nothing.
+            theirs = translator.translate_batch(pieces, beam_size=beam, length_penalty=1, max_batch_size=32,
+                                                min_decoding_length=0)
+            expected = [text_of([piece for piece in found.hypotheses[0] if piece != "<unk>"]) for found in theirs]
+            self.assertEqual(ours(folder, lines, beam), expected)
+
+    def test_opus_mt(self):
+        for path in (OPUS, SENTENCES):
+            if not path.exists():
+                self.skipTest(f"{path} is not there")
+        cutter = sentencepiece.SentencePieceProcessor(model_file=str(OPUS / "sentencepiece.model"))
+        with gzip.open(SENTENCES, "rt", encoding="utf-8") as file:
+            lines = [line.rstrip("\n").split("\t")[1] for line in file][::40]
+        # We copy a sign that the pieces do not know, CTranslate2 does not.
+        lines = [line for line in lines if cutter.unk_id() not in cutter.encode(line)][:200]
+        self.assertEqual(len(lines), 200)
+        self.compare(OPUS, OPUS / "model", [cutter.encode(line, out_type=str) for line in lines],
+                     lambda pieces: "".join(pieces).replace("\u2581", " ").strip(), lines)
+
+    def test_letters(self):
+        for kind in ("", "-i16", "-i8"):
+            folder = LETTERS / ("aren-transliteration" + kind)
+            if not folder.exists():
+                self.skipTest(f"{folder} is not there")
+            letters = (folder / "source_vocabulary.txt").read_text(encoding="utf-8").split("\n")[3:-1]
+            draw = random.Random(1)
+            lines = [" ".join(draw.choices(letters, k=draw.randint(1, 12))) for _ in range(200)]
+            self.compare(folder, folder, [line.split() for line in lines], " ".join, lines)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -54,5 +54,6 @@ export default defineConfig({
     reportCompressedSize: false,
     rollupOptions: { input: 'src/main.ts', output: { format: 'iife' } },
   },
-  test: { testTimeout: 60_000, hookTimeout: 60_000 },
+  // As long as a browser may need on a machine that does other things, too.
+  test: { testTimeout: 120_000, hookTimeout: 180_000, expect: { poll: { timeout: 10_000 } } },
 } as Parameters<typeof defineConfig>[0]);

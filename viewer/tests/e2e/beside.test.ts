@@ -5,7 +5,27 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import type { Page } from 'playwright-core';
 import { startMock, type Mock } from '../mock/server';
 import { row, synthesize, tokenize } from '../mock/synthetic';
-import { CAT, expectAddress, Harness, hasBrowser, phone, save } from './harness';
+import { patient } from './browser';
+import {
+  CAT,
+  expectAddress,
+  expectAttribute,
+  expectCount,
+  expectText,
+  expectTexts,
+  expectVisible,
+  expectWidth,
+  Harness,
+  hasBrowser,
+  isRanked,
+  overlay,
+  phone,
+  placeIn,
+  pointAt,
+  readText,
+  save,
+  settled,
+} from './harness';
 
 const OTHER = 'The cat sat on the mat because it was soft.';
 const WORDS = tokenize(CAT); // one token a word: The cat sat on the mat because it was tired . </s>
@@ -21,55 +41,56 @@ const TRUTH = Array.from({ length: 16 }, (_, i) => {
   return all.reduce((best, one) => (one.weight > best.weight ? one : best));
 }).sort((a, b) => b.weight - a.weight);
 
-describe.skipIf(!hasBrowser)('a model that reads', () => {
+describe.skipIf(!hasBrowser)('a model that reads', patient, () => {
   const harness = new Harness();
   const { visit } = harness;
   let reader: Mock;
   beforeEach(async () => void (reader = await startMock({ reads: true })));
   afterEach(() => reader.close());
 
-  const chips = (page: Page) => page.locator('.finds .find').allTextContents();
+  const chips = (page: Page) => page.locator('.finds .find');
   const textOf = ({ layer, head, k, weight }: (typeof TRUTH)[0]) =>
     `it → ${WORDS[k].slice(1)} ${weight.toFixed(2)}layer ${layer} head ${head}`;
   const two = (rest: string) =>
     `${reader.url}#text=${encodeURIComponent(CAT)}&beside=${encodeURIComponent(OTHER)}&${rest}`;
-  const comes = (page: Page) =>
-    page.waitForFunction(
-      () => document.querySelectorAll('.pane .heat').length === 2 && !document.querySelector('.heat.waiting'),
-    );
+  const comes = async (page: Page) => {
+    await expectCount(page.locator('.pane .heat')).toBe(2);
+    await settled(overlay(page, 1));
+  };
 
   it('opens where a pronoun looks most, and shows such heads first', async () => {
     const page = await visit(reader.url);
-    expect(await page.locator('.welcome').textContent()).toContain('where each attention head of the model looks');
-    expect(await page.locator('.composer .primary').textContent()).toBe('Show');
+    await expectText(page.locator('.welcome')).toContain('where each attention head of the model looks');
+    await expectText(page.locator('.composer .primary')).toBe('Show');
     await page.getByLabel('Sentence').fill(CAT);
     await page.keyboard.press('Enter');
-    await page.waitForSelector('.finds .find');
-    expect(await chips(page)).toEqual(TRUTH.slice(0, 5).map(textOf));
+    await expectTexts(chips(page)).toEqual(TRUTH.slice(0, 5).map(textOf));
     const [best, second] = TRUTH;
     await expectAddress(page, `layer=${best.layer}&head=${best.head}&view=head`);
     await expectAddress(page, `at=${encodeURIComponent(`${IT},${best.k}`)}`);
-    expect(await page.locator('.find').first().getAttribute('aria-pressed')).toBe('true');
+    await expectAttribute(page.locator('.find').first(), 'aria-pressed').toBe('true');
     await page.locator('.find').nth(1).click();
     await expectAddress(page, `layer=${second.layer}&head=${second.head}&view=head`);
-    expect(await page.locator('.reading').textContent()).toContain(`query ${IT + 1} · key ${second.k + 1}`);
+    await expectText(page.locator('.reading')).toContain(`query ${IT + 1} · key ${second.k + 1}`);
     // From the grid, a head is opened.
     await page.keyboard.press('1');
+    await expectAddress(page, 'view=grid');
     await page.locator('.find').first().click();
     await expectAddress(page, `layer=${best.layer}&head=${best.head}&view=head`);
     await page.locator('header .quiet').click();
-    expect(await page.locator('.composer .primary').textContent()).toBe('看');
+    await expectText(page.locator('.composer .primary')).toBe('看');
   });
 
   it('ranks the heads of a word that is clicked', async () => {
     const page = await visit(`${reader.url}#text=${encodeURIComponent('We saw the sea and the ship .')}&view=lines`);
-    expect(await page.locator('.finds').isVisible()).toBe(false); // no pronoun
+    await settled(page.locator('.scroll canvas'));
+    await expectVisible(page.locator('.finds')).toBe(false); // no pronoun
     await page.keyboard.press('Shift+ArrowDown');
-    await page.waitForSelector('.finds .find');
+    await expectCount(chips(page)).toBeGreaterThan(0);
     // Of "We", any word but its neighbour.
-    for (const text of await chips(page)) expect(text).toMatch(/^We → (the|sea|and|ship) /);
+    for (const text of await chips(page).allTextContents()) expect(text).toMatch(/^We → (the|sea|and|ship) /);
     await page.keyboard.press('Escape');
-    expect(await page.locator('.finds').isVisible()).toBe(false);
+    await expectVisible(page.locator('.finds')).toBe(false);
   });
 
   it('compares two sentences, the same head of both side by side', async () => {
@@ -80,30 +101,29 @@ describe.skipIf(!hasBrowser)('a model that reads', () => {
     await comes(page);
     await expectAddress(page, `beside=${encodeURIComponent(OTHER)}`);
     const captions = page.locator('figcaption');
-    expect(await captions.allTextContents()).toEqual([CAT, OTHER]);
-    expect(await page.locator('figcaption mark').allTextContents()).toEqual(['tired', 'soft']);
+    await expectTexts(captions).toEqual([CAT, OTHER]);
+    await expectTexts(page.locator('figcaption mark')).toEqual(['tired', 'soft']);
     // Both chips and both tips have both weights; by formula they depend on places alone.
     const [best] = TRUTH;
     const number = best.weight.toFixed(2);
-    expect((await chips(page))[0]).toContain(`${number} | ${number}`);
-    expect(await page.locator('.tip:visible').count()).toBe(2);
+    await expectText(chips(page).first()).toContain(`${number} | ${number}`);
+    await expectCount(page.locator('.tip:visible')).toBe(2);
     // Pointing into the second moves both, and so does the keyboard.
     await page.keyboard.press('Escape'); // leaves the field
     await page.keyboard.press('Escape');
-    expect(await page.locator('.tip:visible').count()).toBe(0);
-    const box = (await page.locator('.heat .overlay').nth(1).boundingBox())!;
-    await page.mouse.move(box.x + box.width * 0.5, box.y + box.height * 0.6);
-    expect(await page.locator('.tip:visible').count()).toBe(2);
-    expect(await page.locator('.reading').textContent()).toMatch(/% \| .*%/);
+    await expectCount(page.locator('.tip:visible')).toBe(0);
+    await pointAt(page, 0.5, 0.6, 1);
+    await expectCount(page.locator('.tip:visible')).toBe(2);
+    await expectText(page.locator('.reading')).toMatch(/% \| .*%/);
     await page.mouse.move(2, 2);
+    await expectCount(page.locator('.tip:visible')).toBe(0);
     await page.keyboard.press('Shift+ArrowDown');
     await page.keyboard.press('Shift+ArrowRight');
-    await page.waitForFunction(() => /query 1 · key 2/.test(document.querySelector('.reading')!.textContent!));
-    expect(await page.locator('.tip:visible').count()).toBe(2);
-    const both = await page.locator('.strongest .both .weight').allTextContents();
-    expect(both.length).toBe(6);
-    const first = both.map((text) => text.split(' | ').map(parseFloat)[0]);
-    expect(first).toEqual([...first].sort((a, b) => b - a));
+    await expectText(page.locator('.reading')).toMatch(/query 1 · key 2/);
+    await expectCount(page.locator('.tip:visible')).toBe(2);
+    const both = page.locator('.strongest .both .weight');
+    await expectCount(both).toBe(6);
+    await expectTexts(both).toSatisfy(isRanked);
     const svg = readFileSync((await (await save(page, 'Drawing (SVG)')).path())!, 'utf8');
     expect(svg).toContain('>tired</text>');
     expect(svg).toContain('>soft</text>');
@@ -111,9 +131,9 @@ describe.skipIf(!hasBrowser)('a model that reads', () => {
     await page.keyboard.press('c');
     await page.keyboard.press('Delete');
     await page.keyboard.press('Enter');
-    await page.waitForFunction(() => !document.querySelector('.pane'));
+    await expectCount(page.locator('.pane')).toBe(0);
     await expectAddress(page, 'view=head');
-    expect(page.url()).not.toContain('beside=');
+    await expect.poll(() => page.url()).not.toContain('beside=');
   });
 
   it('opens two sentences by their link, and draws their lines', async () => {
@@ -123,12 +143,12 @@ describe.skipIf(!hasBrowser)('a model that reads', () => {
       [...document.querySelectorAll<HTMLCanvasElement>('.pane canvas')].every((one) => one.dataset.lines === '1'),
     );
     const said = weight(1, 0, IT, 1) * 100;
-    const [a, b] = (await page.locator('.reading .weight').textContent())!.split(' | ').map(parseFloat);
+    const [, a, b] = (await readText(page.locator('.reading .weight'), /([\d.]+) % \| ([\d.]+) %/)).map(Number);
     expect(Math.abs(a - said)).toBeLessThan(0.06);
     expect(b).toBe(a);
     // Another address, without the second.
     await page.evaluate((text) => (location.hash = `#text=${encodeURIComponent(text)}&section=0&layer=0&head=1`), CAT);
-    await page.waitForFunction(() => !document.querySelector('.pane'));
+    await expectCount(page.locator('.pane')).toBe(0);
   });
 
   it('shows what was given at the start, and in a file without a request', async () => {
@@ -139,7 +159,7 @@ describe.skipIf(!hasBrowser)('a model that reads', () => {
     try {
       const page = await visit(given.url);
       await comes(page);
-      expect(await page.getByLabel('Compare with').inputValue()).toBe(OTHER);
+      await expect.poll(() => page.getByLabel('Compare with').inputValue()).toBe(OTHER);
       // What the server let go of is asked for again, each by its own name.
       await page.keyboard.press('ArrowRight');
       await comes(page);
@@ -149,22 +169,20 @@ describe.skipIf(!hasBrowser)('a model that reads', () => {
     const url = harness.written('two', traces[0], traces[1]);
     const page = await visit(url);
     await comes(page);
-    expect(await page.locator('figcaption').allTextContents()).toEqual([CAT, OTHER]);
+    await expectTexts(page.locator('figcaption')).toEqual([CAT, OTHER]);
     for (const key of ['ArrowRight', '3', '1', '2']) await page.keyboard.press(key);
     await comes(page);
-    expect(await page.locator('.notice').isVisible()).toBe(false);
+    await expectVisible(page.locator('.notice')).toBe(false);
     expect(harness.opened.at(-1)!.requests.filter((one) => !one.startsWith('data:'))).toEqual([url]);
   });
 
   it('fits a phone: one above the other, and a finger reads both', async () => {
     const page = await visit(two('section=0&layer=0&head=0&view=head'), phone);
     await comes(page);
-    expect(await page.evaluate(() => document.documentElement.scrollWidth)).toBeLessThanOrEqual(390);
-    const overlay = page.locator('.heat .overlay');
-    await overlay.nth(1).scrollIntoViewIfNeeded();
-    const [first, second] = [(await overlay.nth(0).boundingBox())!, (await overlay.nth(1).boundingBox())!];
+    await expectWidth(page).toBeLessThanOrEqual(390);
+    const [first, second] = [await settled(overlay(page)), await settled(overlay(page, 1))];
     expect(second.y).toBeGreaterThan(first.y + first.height);
-    await page.touchscreen.tap(second.x + second.width / 2, second.y + second.height / 2);
-    await page.waitForFunction(() => /% \| .*%/.test(document.querySelector('.reading')!.textContent!));
+    await overlay(page, 1).tap(await placeIn(overlay(page, 1), 0.5, 0.5));
+    await expectText(page.locator('.reading')).toMatch(/% \| .*%/);
   });
 });

@@ -2,7 +2,7 @@
 // Debian's Chromium, driven by Playwright. Nothing is downloaded.
 import { accessSync, constants } from 'node:fs';
 import { delimiter, join } from 'node:path';
-import { chromium, type Browser, type BrowserContextOptions, type Page } from 'playwright-core';
+import { chromium, type Browser, type BrowserContextOptions, type Page, type Request } from 'playwright-core';
 
 export function findChromium(): string | null {
   if (process.env.REGARD_CHROMIUM) return process.env.REGARD_CHROMIUM;
@@ -23,6 +23,15 @@ export const launch = (): Promise<Browser> =>
   // A container has no user namespaces for the sandbox; the pages are our own.
   chromium.launch({ executablePath: findChromium() ?? undefined, args: ['--no-sandbox', '--disable-dev-shm-usage'] });
 
+// A machine that does other things, too, may hold up a whole browser: a test that failed is tried
+// twice more, and vitest says so. REGARD_RETRY=0 shows a test that needs it.
+export const patient = { retry: Number(process.env.REGARD_RETRY ?? 2) };
+
+const asked = new WeakMap<Page, Set<Request>>();
+
+// Has everything come that the page asked for?
+export const isIdle = (page: Page): boolean => asked.get(page)?.size === 0;
+
 export interface Opened {
   page: Page;
   problems: string[]; // errors of the script, and refusals by the policy
@@ -39,7 +48,7 @@ export async function open(browser: Browser, url: string, options: BrowserContex
     ...options,
   });
   const page = await context.newPage();
-  page.setDefaultTimeout(20_000);
+  page.setDefaultTimeout(30_000);
   const problems: string[] = [];
   const requests: string[] = [];
   page.on('pageerror', (error) => problems.push(error.message));
@@ -47,7 +56,14 @@ export async function open(browser: Browser, url: string, options: BrowserContex
     // An error status that the page answers with words is no problem of the page.
     if (message.type() === 'error' && !/Failed to load resource/.test(message.text())) problems.push(message.text());
   });
-  page.on('request', (request) => requests.push(request.url()));
+  const pending = new Set<Request>();
+  asked.set(page, pending);
+  page.on('request', (request) => {
+    requests.push(request.url());
+    if (request.resourceType() === 'fetch') pending.add(request);
+  });
+  for (const end of ['requestfinished', 'requestfailed'] as const)
+    page.on(end as 'requestfinished', (request) => pending.delete(request));
   await page.goto(url);
   await page.waitForSelector('body.loaded');
   return { page, problems, requests, close: () => context.close() };

@@ -7,69 +7,85 @@ import { describe, expect, it } from 'vitest';
 import type { Page } from 'playwright-core';
 import { PAGE, startMock } from '../mock/server';
 import { DIM, exported, longTrace, row, synthesize, tokenize, translate, vectorAt } from '../mock/synthetic';
-import { button, CAT, expectAddress, Harness, hasBrowser, pointAt, REAL, save } from './harness';
+import { patient } from './browser';
+import {
+  button,
+  CAT,
+  expectAddress,
+  expectAttribute,
+  expectCount,
+  expectText,
+  expectTexts,
+  expectVisible,
+  Harness,
+  hasBrowser,
+  isRanked,
+  overlay,
+  placeIn,
+  pointAt,
+  readText,
+  REAL,
+  save,
+  settled,
+} from './harness';
 
-describe.skipIf(!hasBrowser)('the heads', () => {
+describe.skipIf(!hasBrowser)('the heads', patient, () => {
   const harness = new Harness();
   const { link, visit } = harness;
 
   it('opens a head from the grid, and says what is under the pointer', async () => {
     const page = await visit(link('view=grid'));
     await page.locator('.thumb').nth(1).click();
-    expect(await page.locator('h2.figure-title').textContent()).toBe('Encoder · layer 0 · head 1');
-    await page.waitForFunction(() => !document.querySelector('.heat.waiting'));
+    await expectText(page.locator('h2.figure-title')).toBe('Encoder · layer 0 · head 1');
     await pointAt(page, 0.3, 0.5);
-    const said = await page.locator('.reading').textContent();
-    expect(said).toMatch(/→ .*%.*query \d+ · key \d+/);
+    const [, shown, q, k] = (
+      await readText(page.locator('.reading'), /→ .*?([\d.]+) %.*query (\d+) · key (\d+)/)
+    ).map(Number);
     if (!REAL) {
-      const [, q, k] = /query (\d+) · key (\d+)/.exec(said!)!.map(Number);
       const tokens = tokenize(CAT).length;
       const weight = row(0, 0, 1, q - 1, tokens, tokens, false)[k - 1];
-      const shown = Number(/([\d.]+) %/.exec(said!)![1]);
       expect(Math.abs(shown - 100 * weight)).toBeLessThan(0.06);
     }
     await page.mouse.move(5, 5);
-    expect(await page.locator('.reading').textContent()).toContain('strongest links');
+    await expectText(page.locator('.reading')).toContain('strongest links');
   });
 
   it('draws lines for several heads and only those of a token that is pointed at', async () => {
     const page = await visit(link('view=lines&section=0&layer=1&head=0'));
     await button(page, 'Head 2').click();
     await expectAddress(page, `heads=${encodeURIComponent('0,2')}`);
-    expect(await page.locator('.heads .chip[aria-pressed=true]').count()).toBe(2);
+    await expectCount(page.locator('.heads .chip[aria-pressed=true]')).toBe(2);
     const canvas = page.locator('.scroll canvas');
-    const box = (await canvas.boundingBox())!;
     const drawn = async () => Number(await canvas.getAttribute('data-lines'));
-    await page.waitForFunction(
-      () => Number(document.querySelector<HTMLCanvasElement>('.scroll canvas')!.dataset.lines) > 0,
-    );
+    const { width } = await settled(canvas); // the lines of both heads
+    await expect.poll(drawn).toBeGreaterThan(0);
     const all = await drawn();
-    await page.mouse.move(box.x + 40, box.y + 45);
-    expect(await page.locator('.reading').textContent()).toContain('reads most from');
-    expect(await drawn()).toBeLessThan(all);
-    await page.mouse.move(box.x + box.width - 40, box.y + 45);
-    expect(await page.locator('.reading').textContent()).toContain('is read most by');
+    await canvas.hover({ position: { x: 40, y: 45 } });
+    await expectText(page.locator('.reading')).toContain('reads most from');
+    await expect.poll(drawn).toBeLessThan(all);
+    await canvas.hover({ position: { x: width - 40, y: 45 } });
+    await expectText(page.locator('.reading')).toContain('is read most by');
   });
 
   it('finds the heads that are asked for', async () => {
     const page = await visit(link('view=grid&section=0'));
     await button(page, 'token before').click();
-    const cells = await page.locator('tbody tr td:nth-child(6)').allTextContents();
-    const shares = cells.map((text) => parseInt(text, 10));
-    expect(shares).toEqual([...shares].sort((a, b) => b - a));
-    expect(await page.locator('.thumb[data-place="1"]').getAttribute('class')).toContain('chosen');
+    await expectAddress(page, 'view=grid');
+    await expectText(page.locator('th[aria-sort=descending]')).toContain('before');
+    await expectTexts(page.locator('tbody tr td:nth-child(6)')).toSatisfy(isRanked);
+    await expectAttribute(page.locator('.thumb[data-place="1"]'), 'class').toContain('chosen');
     await page.locator('thead button', { hasText: 'entropy' }).click();
-    expect(await page.locator('th[aria-sort=ascending]').textContent()).toContain('entropy');
+    await expectText(page.locator('th[aria-sort=ascending]')).toContain('entropy');
     await page.locator('tbody tr').nth(2).click();
-    expect(await page.locator('tbody tr').nth(2).getAttribute('aria-current')).toBe('true');
+    await expectAttribute(page.locator('tbody tr').nth(2), 'aria-current').toBe('true');
   });
 
   it('shows the rollout over layers', async () => {
     const page = await visit(link('view=head&section=0'));
     await button(page, 'Rollout').click();
     await expectAddress(page, 'layer=rollout');
-    expect(await page.locator('h2.figure-title').textContent()).toBe('Encoder · rollout over layers');
-    await page.waitForFunction(() => document.querySelectorAll('.strongest li').length > 0);
+    await expectText(page.locator('h2.figure-title')).toBe('Encoder · rollout over layers');
+    await expectCount(page.locator('.strongest li')).toBeGreaterThan(0);
   });
 
   it('comes back from the rollout to where it was', async () => {
@@ -91,10 +107,9 @@ describe.skipIf(!hasBrowser)('the heads', () => {
   it('opens on the most telling head, with its words', async () => {
     const page = await visit(link(''));
     await expectAddress(page, 'view=head');
-    expect(await page.locator('tbody tr').first().getAttribute('aria-current')).toBe('true');
-    expect(await page.locator('th[aria-sort=descending]').textContent()).toContain('telling');
-    const shares = (await page.locator('tbody tr td:nth-child(2)').allTextContents()).map((text) => parseInt(text, 10));
-    expect(shares[0]).toBe(Math.max(...shares));
+    await expectAttribute(page.locator('tbody tr').first(), 'aria-current').toBe('true');
+    await expectText(page.locator('th[aria-sort=descending]')).toContain('telling');
+    await expectTexts(page.locator('tbody tr td:nth-child(2)')).toSatisfy(isRanked);
     if (!REAL) {
       // The best of all three kinds, by the formula of the stand-in.
       const target = translate(CAT);
@@ -108,12 +123,16 @@ describe.skipIf(!hasBrowser)('the heads', () => {
       await expectAddress(page, best.at);
     }
     // A sentence that follows keeps the reader's place.
+    const place = () => /section=\d&layer=\d&head=\d/.exec(page.url())?.[0];
+    const first = place();
     await page.keyboard.press('ArrowRight');
-    const place = /section=\d&layer=\d&head=\d/.exec(await page.evaluate(() => location.hash))![0];
+    await expect.poll(place).not.toBe(first);
+    const next = place()!;
     await page.getByLabel('Sentence').fill('I have never seen the sea.');
     await page.keyboard.press('Enter');
-    await page.waitForFunction(() => /never/.test(location.hash));
-    await expectAddress(page, place);
+    await expectAddress(page, 'never');
+    await page.waitForSelector('body.loaded');
+    await expectAddress(page, next);
   });
 
   it.skipIf(REAL !== '')('opens at the head that a trace names', async () => {
@@ -122,30 +141,32 @@ describe.skipIf(!hasBrowser)('the heads', () => {
     const file = join(harness.folder, 'start.html');
     writeFileSync(file, exported(readFileSync(PAGE, 'utf8'), trace));
     const page = await visit(pathToFileURL(file).href);
-    expect(await page.locator('h2.figure-title').textContent()).toBe('Encoder · layer 2 · head 0');
+    await expectText(page.locator('h2.figure-title')).toBe('Encoder · layer 2 · head 0');
   });
 
   it('says what is under the pointer beside it, on the first screen', async () => {
     const page = await visit(link('view=head&section=2&layer=1&head=0'), { viewport: { width: 1440, height: 900 } });
-    await page.waitForFunction(() => !document.querySelector('.heat.waiting'));
-    expect(await page.locator('.tip').isVisible()).toBe(false);
+    await settled(overlay(page));
+    await expectVisible(page.locator('.tip')).toBe(false);
     await pointAt(page, 0.3, 0.5);
-    const tip = (await page.locator('.tip').textContent())!;
-    const said = (await page.locator('.reading').textContent())!;
-    const percent = /[\d.]+ %/.exec(said)![0];
-    expect(tip.endsWith(percent)).toBe(true);
-    expect(said.startsWith(tip.slice(0, -percent.length).trim())).toBe(true);
+    // The weight of both is the same, and so are the two words before it.
+    const texts = () =>
+      page.evaluate(() => ['.tip', '.reading'].map((one) => document.querySelector(one)!.textContent!));
+    const parts = (text: string) => /^(.*?)\s*([\d.]+ %)/.exec(text)?.slice(1);
+    await expect
+      .poll(async () => (await texts()).map(parts))
+      .toSatisfy(([tip, said]) => tip && said && tip.join() === said.join());
     for (const part of ['.heat .base', '.reading', '.strongest', '.tip']) {
-      const box = (await page.locator(part).boundingBox())!;
+      const box = await settled(page.locator(part));
       expect(box.y + box.height, part).toBeLessThanOrEqual(900);
     }
     // The tip stands at the cell, which the pointer is in.
-    const heat = (await page.locator('.heat .overlay').boundingBox())!;
-    const box = (await page.locator('.tip').boundingBox())!;
+    const heat = await settled(overlay(page));
+    const box = await settled(page.locator('.tip'));
     expect(Math.abs(box.x + box.width / 2 - (heat.x + heat.width * 0.3))).toBeLessThan(60);
     expect(Math.abs(box.y - (heat.y + heat.height * 0.5))).toBeLessThan(70);
     await page.mouse.move(5, 5);
-    expect(await page.locator('.tip').isVisible()).toBe(false);
+    await expectVisible(page.locator('.tip')).toBe(false);
   });
 
   it.skipIf(REAL !== '')('merges pieces into words', async () => {
@@ -159,7 +180,7 @@ describe.skipIf(!hasBrowser)('the heads', () => {
     expect((await names()).keys).toEqual(pieces);
     await page.keyboard.press('w');
     await expectAddress(page, 'words=1');
-    expect(await button(page, 'Words').getAttribute('aria-pressed')).toBe('true');
+    await expectAttribute(button(page, 'Words'), 'aria-pressed').toBe('true');
     const merged = await names();
     expect(merged.keys).toEqual(['Wonderful', 'elephants', 'dance', '.', '</s>']);
     const n = pieces.length;
@@ -170,57 +191,58 @@ describe.skipIf(!hasBrowser)('the heads', () => {
     // What is chosen stays chosen: the word, then its first piece.
     await page.keyboard.press('Shift+ArrowDown');
     await page.keyboard.press('Shift+ArrowRight');
-    await page.waitForFunction(() => /query 1 · key 2/.test(document.querySelector('.reading')!.textContent!));
+    await expectText(page.locator('.reading')).toMatch(/query 1 · key 2/);
     await button(page, 'Words').click();
-    await page.waitForFunction(() => /query 1 · key 3/.test(document.querySelector('.reading')!.textContent!));
-    expect(await button(page, 'Words').isVisible()).toBe(true);
+    await expectText(page.locator('.reading')).toMatch(/query 1 · key 3/);
+    await expectVisible(button(page, 'Words')).toBe(true);
     await page.getByLabel('Sentence').fill(CAT);
     await page.keyboard.press('Enter');
-    await page.waitForFunction(() => /cat/.test(location.hash));
-    expect(await button(page, 'Words').isVisible()).toBe(false); // nothing to merge
+    await expectText(page.locator('.translation')).toBe(translate(CAT).text);
+    await expectVisible(button(page, 'Words')).toBe(false); // nothing to merge
   });
 
   it('ranks the heads by the link between two words', async () => {
     const page = await visit(link('view=head&section=2&layer=0&head=0'));
-    await page.waitForFunction(() => !document.querySelector('.heat.waiting'));
-    const box = (await page.locator('.heat .overlay').boundingBox())!;
-    await page.mouse.click(box.x + box.width * 0.3, box.y + box.height * 0.5);
-    await page.waitForSelector('td.link');
-    const said = /query (\d+) · key (\d+)/.exec((await page.locator('.reading').textContent())!)!;
+    await overlay(page).click(await placeIn(overlay(page), 0.3, 0.5));
+    const said = await readText(page.locator('.reading'), /query (\d+) · key (\d+)/);
     await expectAddress(page, `at=${encodeURIComponent(`${+said[1] - 1},${+said[2] - 1}`)}`);
-    const shown = (await page.locator('td.link').allTextContents()).map(parseFloat);
-    expect(shown).toEqual([...shown].sort((a, b) => b - a));
+    const links = page.locator('td.link');
+    await expectCount(links).toBeGreaterThan(0);
+    await expectTexts(links).toSatisfy(isRanked);
     if (!REAL) {
       const [rows, columns] = [translate(CAT).tokens.length, tokenize(CAT).length];
       const truth = [0, 1, 2, 3].flatMap((layer) =>
         [0, 1, 2, 3].map((head) => row(2, layer, head, +said[1] - 1, rows, columns, false)[+said[2] - 1]),
       );
-      expect(shown[0]).toBeCloseTo(100 * Math.max(...truth), 0);
+      const first = async () => parseFloat((await links.first().textContent())!);
+      await expect.poll(first).toBeCloseTo(100 * Math.max(...truth), 0);
     }
     // The first head of the answer, with the link still chosen.
     await page.locator('tbody tr').first().click();
-    expect(await page.locator('.reading').textContent()).toContain(said[0]);
+    await expectText(page.locator('.reading')).toContain(said[0]);
     await page.keyboard.press('1');
-    expect(await page.locator('.thumb[data-place="1"]').getAttribute('class')).toContain('chosen');
+    await expectAttribute(page.locator('.thumb[data-place="1"]'), 'class').toContain('chosen');
     await page.keyboard.press('Escape');
-    expect(await page.locator('td.link').count()).toBe(0);
+    await expectCount(page.locator('td.link')).toBe(0);
     // In the lines: one word on each side.
     await page.keyboard.press('3');
-    const lines = (await page.locator('.scroll canvas').boundingBox())!;
-    await page.mouse.click(lines.x + 60, lines.y + 45);
-    expect(await page.locator('td.link').count()).toBe(0);
-    await page.mouse.click(lines.x + lines.width - 60, lines.y + 75);
-    await page.waitForSelector('td.link');
-    expect(await page.locator('.scroll canvas').getAttribute('data-lines')).toBe('1');
+    const lines = page.locator('.scroll canvas');
+    const { width } = await settled(lines);
+    await lines.click({ position: { x: 60, y: 45 } });
+    await expectText(page.locator('.reading')).toContain('reads most from');
+    await expectCount(links).toBe(0);
+    await settled(lines);
+    await lines.click({ position: { x: width - 60, y: 75 } });
+    await expectCount(links).toBeGreaterThan(0);
+    await expectAttribute(lines, 'data-lines').toBe('1');
   });
 
   it('shows which dimensions of query and key make a weight', async () => {
     const page = await visit(link('view=qk&section=2&layer=1&head=0&at=1,0'));
-    await page.waitForFunction(() => /sum of \d+ products/.test(document.querySelector('.reading')!.textContent!));
-    const said = (await page.locator('.reading').textContent())!;
-    const score = Number(/score ([+−][\d.]+)/.exec(said)![1].replace('−', '-'));
+    const said = await readText(page.locator('.reading'), /score ([+−][\d.]+).*sum of \d+ products/);
+    const score = Number(said[1].replace('−', '-'));
+    await expectCount(page.locator('.strongest .weight')).toBe(6);
     const parts = await page.locator('.strongest .weight').allTextContents();
-    expect(parts.length).toBe(6);
     if (!REAL) {
       const product = (i: number) => (vectorAt(2, 1, 0, 0, 1, i) * vectorAt(2, 1, 0, 1, 0, i)) / Math.sqrt(DIM);
       const all = Array.from({ length: DIM }, (_, i) => product(i));
@@ -232,9 +254,10 @@ describe.skipIf(!hasBrowser)('the heads', () => {
       expect(Number(parts[0].replace('−', '-'))).toBeCloseTo(most, 2);
     }
     // Another key by a click, another query by its name.
-    const box = (await page.locator('.qk canvas').boundingBox())!;
-    await page.mouse.click(box.x + box.width / 2, box.y + 84 + 24 * 3 + 12);
-    await page.waitForFunction(() => location.hash.includes(`at=${encodeURIComponent('1,3')}`));
+    const canvas = page.locator('.qk canvas');
+    const { width } = await settled(canvas);
+    await canvas.click({ position: { x: width / 2, y: 84 + 24 * 3 + 12 } });
+    await expectAddress(page, `at=${encodeURIComponent('1,3')}`);
     await page.locator('.qk-view .ribbon button').nth(2).click();
     await expectAddress(page, `at=${encodeURIComponent('2,3')}`);
     await page.keyboard.press('Shift+ArrowUp');
@@ -243,6 +266,7 @@ describe.skipIf(!hasBrowser)('the heads', () => {
     expect(svg).toContain('<rect');
     // Not of a product of layers.
     await button(page, 'Encoder').click();
+    await expectAddress(page, 'section=0');
     await page.keyboard.press('r');
     await expectAddress(page, 'view=head');
   });
@@ -270,7 +294,7 @@ describe.skipIf(!hasBrowser)('the heads', () => {
     expect((await numbers()).keys).toEqual(['it', 'sleeps', '[SEP]']);
     await button(page, 'A, B').click();
     expect((await numbers()).queries.length).toBe(7);
-    expect(await button(page, 'Q·K').isVisible()).toBe(false); // weights alone were given
+    await expectVisible(button(page, 'Q·K')).toBe(false); // weights alone were given
   });
 
   it('brings the head that is asked for onto the screen', async () => {
@@ -282,11 +306,12 @@ describe.skipIf(!hasBrowser)('the heads', () => {
           return box.top >= 0 && box.bottom <= window.innerHeight;
         });
       const page = await visit(`${large.url}#view=grid&layer=23&head=0`);
+      await settled(page.locator('.thumb').last());
       await page.evaluate(() => window.scrollTo(0, 1e6));
-      expect(await inside(page)).toBe(true);
+      await expect.poll(() => inside(page)).toBe(true);
       await button(page, 'first token').evaluate((chip: HTMLElement) => chip.click());
-      await page.waitForFunction(() => !/layer=23/.test(location.hash));
-      expect(await inside(page)).toBe(true);
+      await expect.poll(() => page.url()).not.toContain('layer=23');
+      await expect.poll(() => inside(page)).toBe(true);
     } finally {
       await large.close();
     }
@@ -294,14 +319,13 @@ describe.skipIf(!hasBrowser)('the heads', () => {
 
   it('follows the slider of steps', async () => {
     const page = await visit(link('view=head&section=2&layer=0&head=0&step=2'));
-    expect(await page.locator('.steps output').textContent()).toMatch(/^step 2 of/);
+    await expectText(page.locator('.steps output')).toMatch(/^step 2 of/);
     await page.keyboard.press('.');
     await expectAddress(page, 'step=3');
     await page.locator('#step').fill('1');
     await expectAddress(page, 'step=1');
-    const strongest = await page.waitForFunction(() =>
-      [...document.querySelectorAll('.strongest .token')].map((one) => one.textContent!.split(' → ')[0]),
-    );
-    expect(new Set(await strongest.jsonValue()).size).toBe(1);
+    const queries = async () =>
+      (await page.locator('.strongest .token').allTextContents()).map((text) => text.split(' → ')[0]);
+    await expect.poll(async () => new Set(await queries()).size).toBe(1);
   });
 });

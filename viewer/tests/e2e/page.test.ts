@@ -6,9 +6,27 @@ import { pathToFileURL } from 'node:url';
 import { describe, expect, it } from 'vitest';
 import { PAGE, startMock } from '../mock/server';
 import { exported, longTrace, synthesize, tokenize, translate } from '../mock/synthetic';
-import { button, CAT, expectAddress, Harness, hasBrowser, phone, REAL, save } from './harness';
+import { patient } from './browser';
+import {
+  button,
+  CAT,
+  expectAddress,
+  expectAttribute,
+  expectCount,
+  expectText,
+  expectVisible,
+  expectWidth,
+  Harness,
+  hasBrowser,
+  overlay,
+  phone,
+  placeIn,
+  REAL,
+  save,
+  settled,
+} from './harness';
 
-describe.skipIf(!hasBrowser)('the page', () => {
+describe.skipIf(!hasBrowser)('the page', patient, () => {
   const harness = new Harness();
   const { link, visit } = harness;
 
@@ -20,20 +38,17 @@ describe.skipIf(!hasBrowser)('the page', () => {
     await page.keyboard.press('Escape');
     await page.keyboard.press('1');
     await page.waitForSelector('.thumb');
-    const header = await page.evaluate(() => document.querySelectorAll('.grid-view section').length);
-    expect(header).toBe(3);
-    expect((await page.locator('.translation').textContent())!.length).toBeGreaterThan(0);
+    await expectCount(page.locator('.grid-view section')).toBe(3);
+    await expectText(page.locator('.translation')).toMatch(/./);
     if (!REAL) {
-      expect(await page.locator('.translation').textContent()).toBe('那只猫坐在垫子上，因为它累了。');
-      expect(await page.locator('.thumb').count()).toBe(48);
+      await expectText(page.locator('.translation')).toBe('那只猫坐在垫子上，因为它累了。');
+      await expectCount(page.locator('.thumb')).toBe(48);
     }
     await expectAddress(page, `text=${encodeURIComponent(CAT)}`);
     await page.getByLabel('Sentence').fill('我喜欢在下雨天读书。');
     await page.keyboard.press('Enter');
-    await page.waitForFunction(
-      () => location.hash.includes('direction=zh-en') && document.body.classList.contains('loaded'),
-    );
-    expect(await page.locator('.translation').textContent()).toMatch(/[a-z]/i);
+    await expectAddress(page, 'direction=zh-en');
+    await expectText(page.locator('.translation')).toMatch(/[a-z]/i);
   });
 
   it('has examples for the direction that is chosen', async () => {
@@ -42,7 +57,7 @@ describe.skipIf(!hasBrowser)('the page', () => {
     await page.locator('.welcome li button').first().click();
     await page.waitForSelector('.heat');
     await expectAddress(page, 'direction=zh-en');
-    expect(await page.locator('.translation').textContent()).toMatch(/[a-z]/i);
+    await expectText(page.locator('.translation')).toMatch(/[a-z]/i);
   });
 
   it('walks over cells, heads, layers and views by keyboard', async () => {
@@ -52,7 +67,7 @@ describe.skipIf(!hasBrowser)('the page', () => {
     await expectAddress(page, 'layer=1&head=1');
     await page.keyboard.press('Shift+ArrowDown');
     await page.keyboard.press('Shift+ArrowRight');
-    await page.waitForFunction(() => /query 1 · key 2/.test(document.querySelector('.reading')!.textContent!));
+    await expectText(page.locator('.reading')).toMatch(/query 1 · key 2/);
     await page.keyboard.press('3');
     await expectAddress(page, 'view=lines');
     await page.keyboard.press('1');
@@ -60,11 +75,12 @@ describe.skipIf(!hasBrowser)('the page', () => {
     await page.keyboard.press('s');
     await expectAddress(page, 'section=1');
     await page.keyboard.press('?');
-    expect(await page.locator('dialog.help').isVisible()).toBe(true);
+    await expectVisible(page.locator('dialog.help')).toBe(true);
     await page.keyboard.press('Escape');
-    expect(await page.locator('dialog.help').isVisible()).toBe(false);
+    await expectVisible(page.locator('dialog.help')).toBe(false);
     await page.keyboard.press('/');
     await page.keyboard.type('3');
+    await expect.poll(() => page.getByLabel('Sentence').inputValue()).toBe('3');
     await expectAddress(page, 'view=grid');
   });
 
@@ -72,28 +88,26 @@ describe.skipIf(!hasBrowser)('the page', () => {
     const page = await visit(harness.base);
     const long = 'word '.repeat(1000).trim(); // 4,999 characters
     await page.getByLabel('Sentence').fill(long);
-    expect(await page.getByLabel('Sentence').inputValue()).toBe(long);
-    expect(await page.locator('.count').textContent()).toBe('4,999 of 2,000 characters');
+    await expect.poll(() => page.getByLabel('Sentence').inputValue()).toBe(long);
+    await expectText(page.locator('.count')).toBe('4,999 of 2,000 characters');
     await page.keyboard.press('Enter');
     const notice = page.locator('.notice');
-    expect(await notice.textContent()).toContain('has 4,999 characters; at most 2,000 can be read');
-    expect(await notice.textContent()).toContain('shorten it by 2,999');
-    expect(await page.getByLabel('Sentence').inputValue()).toBe(long);
+    await expectText(notice).toContain('has 4,999 characters; at most 2,000 can be read');
+    await expectText(notice).toContain('shorten it by 2,999');
+    await expect.poll(() => page.getByLabel('Sentence').inputValue()).toBe(long);
     await page.locator('header .quiet').click();
-    expect(await notice.textContent()).toContain('这段文字有 4,999 个字符，最多能读 2,000 个');
-    expect(await notice.textContent()).not.toMatch(/[A-Za-z]/);
+    await expectText(notice).toContain('这段文字有 4,999 个字符，最多能读 2,000 个');
+    await expectText(notice).not.toMatch(/[A-Za-z]/);
   });
 
   it('names no direction on two lines, on any phone', async () => {
     for (const width of [320, 360, 390]) {
       for (const locale of ['en-US', 'zh-CN']) {
         const page = await visit(harness.base, { ...phone, viewport: { width, height: 800 }, locale });
-        const heights = await page
-          .locator('.composer .segments button')
-          .evaluateAll((all) => all.map((one) => one.getBoundingClientRect().height));
-        expect(heights.length).toBe(2);
-        for (const height of heights) expect(height).toBeLessThan(46);
-        expect(await page.evaluate(() => document.documentElement.scrollWidth)).toBeLessThanOrEqual(width);
+        const names = page.locator('.composer .segments button');
+        await expectCount(names).toBe(2);
+        for (const name of await names.all()) expect((await settled(name)).height).toBeLessThan(46);
+        await expectWidth(page).toBeLessThanOrEqual(width);
       }
     }
   });
@@ -101,21 +115,19 @@ describe.skipIf(!hasBrowser)('the page', () => {
   it('says what the model is worth in the language of the reader', async () => {
     const page = await visit(harness.base);
     const note = page.locator('.model .note');
-    if (!REAL) expect(await note.textContent()).toBe('made by formula, for tests');
+    if (!REAL) await expectText(note).toBe('made by formula, for tests');
     await page.locator('header .quiet').click();
-    if (!REAL) expect(await note.textContent()).toBe('由公式生成，仅供测试');
-    expect((await note.textContent())!.length).toBeGreaterThan(0);
+    if (!REAL) await expectText(note).toBe('由公式生成，仅供测试');
+    await expectText(note).toMatch(/./);
   });
 
   it('opens at the place of a permalink, and follows a changed address', async () => {
     const page = await visit(link('section=2&layer=1&head=3&view=lines'));
-    expect(await page.locator('h2.figure-title').textContent()).toBe('Cross · layer 1 · head 3');
+    await expectText(page.locator('h2.figure-title')).toBe('Cross · layer 1 · head 3');
     await page.evaluate(
       () => (location.hash = location.hash.replace('view=lines', 'view=head').replace('head=3', 'head=0')),
     );
-    await page.waitForFunction(
-      () => document.querySelector('h2.figure-title')!.textContent === 'Cross · layer 1 · head 0',
-    );
+    await expectText(page.locator('h2.figure-title')).toBe('Cross · layer 1 · head 0');
   });
 
   it('saves a picture, a drawing and the numbers', async () => {
@@ -140,21 +152,22 @@ describe.skipIf(!hasBrowser)('the page', () => {
 
   it('speaks Chinese where the reader does, and changes on the way', async () => {
     const page = await visit(link('view=grid'), { locale: 'zh-CN' });
-    expect(await page.evaluate(() => document.documentElement.lang)).toBe('zh-CN');
-    expect(await button(page, '总览').getAttribute('aria-pressed')).toBe('true');
+    const language = () => page.evaluate(() => document.documentElement.lang);
+    await expect.poll(language).toBe('zh-CN');
+    await expectAttribute(button(page, '总览'), 'aria-pressed').toBe('true');
     await page.locator('header .quiet').click();
-    expect(await button(page, 'Grid').getAttribute('aria-pressed')).toBe('true');
+    await expectAttribute(button(page, 'Grid'), 'aria-pressed').toBe('true');
     await page.reload();
     await page.waitForSelector('body.loaded');
-    expect(await page.evaluate(() => document.documentElement.lang)).toBe('en');
+    await expect.poll(language).toBe('en');
   });
 
   it('is dark where the system is, and by its button', async () => {
     const page = await visit(link('view=head'), { colorScheme: 'dark' });
     const paper = () => page.evaluate(() => getComputedStyle(document.body).backgroundColor);
-    expect(await paper()).toBe('rgb(20, 24, 29)');
+    await expect.poll(paper).toBe('rgb(20, 24, 29)');
     await button(page, 'Dark or light').click();
-    expect(await paper()).toBe('rgb(251, 250, 247)');
+    await expect.poll(paper).toBe('rgb(251, 250, 247)');
   });
 
   it('shows a sentence whole on a phone', async () => {
@@ -162,29 +175,26 @@ describe.skipIf(!hasBrowser)('the page', () => {
       link('view=head', 'The cat sat on the mat and did not want to leave it for all the fish.'),
       phone,
     );
-    const field = await page
-      .getByLabel('Sentence')
-      .evaluate((one) => ({ whole: one.scrollHeight, shown: one.clientHeight }));
-    expect(field.shown).toBeGreaterThan(70); // two lines at least
-    expect(field.whole).toBeLessThanOrEqual(field.shown);
+    const field = page.getByLabel('Sentence');
+    await expect.poll(() => field.evaluate((one) => one.clientHeight)).toBeGreaterThan(70); // two lines at least
+    await expect.poll(() => field.evaluate((one) => one.scrollHeight - one.clientHeight)).toBeLessThanOrEqual(0);
   });
 
   it('fits a phone, and a finger reads a cell', async () => {
     const page = await visit(link('view=head&section=0&layer=0&head=0'), phone);
-    expect(await page.evaluate(() => document.documentElement.scrollWidth)).toBeLessThanOrEqual(390);
-    await page.waitForFunction(() => !document.querySelector('.heat.waiting'));
-    await page.locator('.heat .overlay').scrollIntoViewIfNeeded();
-    const box = (await page.locator('.heat .overlay').boundingBox())!;
-    await page.touchscreen.tap(box.x + box.width / 2, box.y + box.height / 2);
-    await page.waitForFunction(() => /query \d+ · key \d+/.test(document.querySelector('.reading')!.textContent!));
+    await expectWidth(page).toBeLessThanOrEqual(390);
+    await overlay(page).tap(await placeIn(overlay(page), 0.5, 0.5));
+    await expectText(page.locator('.reading')).toMatch(/query \d+ · key \d+/);
     for (const view of ['Grid', 'Lines']) {
       await button(page, view).click();
-      expect(await page.evaluate(() => document.documentElement.scrollWidth)).toBeLessThanOrEqual(390);
+      await expectAttribute(button(page, view), 'aria-pressed').toBe('true');
+      await expectWidth(page).toBeLessThanOrEqual(390);
     }
   });
 
   it('names every control', async () => {
     const page = await visit(link('view=lines'));
+    await expectCount(page.locator('tbody tr')).toBeGreaterThan(0);
     const nameless = await page.evaluate(() =>
       [...document.querySelectorAll('button, select, input, textarea, canvas[tabindex]')]
         .filter(
@@ -205,10 +215,10 @@ describe.skipIf(!hasBrowser)('the page', () => {
     await page.keyboard.press('/');
     await page.keyboard.press('Enter');
     await page.waitForSelector('.notice:not([hidden])');
-    expect(await page.locator('.notice').textContent()).toContain('There is no sentence yet');
+    await expectText(page.locator('.notice')).toContain('There is no sentence yet');
     await page.locator('header .quiet').click();
-    expect(await page.locator('.notice').textContent()).toContain('请先输入一句');
-    expect(await page.locator('.notice').textContent()).not.toMatch(/[A-Za-z]/);
+    await expectText(page.locator('.notice')).toContain('请先输入一句');
+    await expectText(page.locator('.notice')).not.toMatch(/[A-Za-z]/);
   });
 
   it.skipIf(REAL !== '')('has words for each refusal, and markup in them stays text', async () => {
@@ -216,33 +226,38 @@ describe.skipIf(!hasBrowser)('the page', () => {
     const ask = async (text: string) => {
       await page.getByLabel('Sentence').fill(text);
       await page.keyboard.press('Enter');
-      await page.waitForSelector('.notice:not([hidden])');
-      return (await page.locator('.notice').textContent())!;
     };
-    expect(await ask('word '.repeat(80))).toContain('the model reads at most 60 tokens; it has 81');
+    const notice = page.locator('.notice');
+    await ask('word '.repeat(80));
+    await expectText(notice).toContain('the model reads at most 60 tokens; it has 81');
     await button(page, 'Close').click();
-    expect(await ask('be busy')).toContain('busy with other sentences');
+    await expectVisible(notice).toBe(false);
+    await ask('be busy');
+    await expectText(notice).toContain('busy with other sentences');
     await button(page, 'Close').click();
-    expect(await ask('break')).toContain('something <b>unheard</b> of');
-    expect(await page.locator('.notice b').count()).toBe(0);
+    await ask('break');
+    await expectText(notice).toContain('something <b>unheard</b> of');
+    await expectCount(page.locator('.notice b')).toBe(0);
     await harness.mock.close();
     await button(page, 'Try again').click();
-    await page.waitForFunction(() => /does not answer/.test(document.querySelector('.notice')!.textContent!));
+    await expectText(page.locator('.notice')).toMatch(/does not answer/);
   });
 
   it.skipIf(REAL !== '')('asks again, once, for a trace that the server let go', async () => {
     const page = await visit(link('view=head&section=0&layer=0&head=0'));
-    await page.waitForFunction(() => !document.querySelector('.heat.waiting'));
+    await settled(overlay(page));
     harness.mock.forget();
     harness.mock.log.length = 0;
     await page.keyboard.press('ArrowRight');
-    await page.waitForFunction(() => !document.querySelector('.heat.waiting'));
+    await expectAddress(page, 'head=1');
+    await settled(overlay(page));
     expect(harness.mock.log).toEqual(['GET /api/weights', 'POST /api/trace', 'GET /api/weights']);
-    expect(await page.locator('.notice').isVisible()).toBe(false);
+    await expectVisible(page.locator('.notice')).toBe(false);
   });
 
   it('asks nobody but its own server', async () => {
-    await visit(link('view=head'));
+    const page = await visit(link('view=head'));
+    await settled(overlay(page));
     expect(
       harness.opened[0].requests.filter((url) => !url.startsWith(harness.base) && !url.startsWith('data:')),
     ).toEqual([]);
@@ -256,14 +271,13 @@ describe.skipIf(!hasBrowser)('the page', () => {
     const file = join(harness.folder, 'page.html');
     writeFileSync(file, exported(readFileSync(PAGE, 'utf8'), trace));
     const page = await visit(pathToFileURL(file).href + '#view=head&section=2&layer=1&head=1');
-    await page.waitForFunction(() => document.querySelectorAll('.strongest li').length > 0);
+    await expectCount(page.locator('.strongest li')).toBeGreaterThan(0);
     for (const key of ['ArrowLeft', '3', '1', 's', 'r']) await page.keyboard.press(key);
-    expect(await page.locator('.composer').isVisible()).toBe(false);
-    expect(await page.locator('.translation').textContent()).toBe(target.text);
-    expect(await page.locator('main img').count()).toBe(0);
+    await expectVisible(page.locator('.composer')).toBe(false);
+    await expectText(page.locator('.translation')).toBe(target.text);
+    await expectCount(page.locator('main img')).toBe(0);
     expect(harness.opened[0].requests.filter((url) => !url.startsWith('data:'))).toEqual([pathToFileURL(file).href]);
-    await page.locator('.save summary').click();
-    await Promise.all([page.waitForEvent('download'), button(page, 'Numbers (JSON)').click()]);
+    await save(page, 'Numbers (JSON)');
   });
 
   it('works in the frame of a notebook, which has no address and no storage', async () => {
@@ -284,7 +298,7 @@ describe.skipIf(!hasBrowser)('the page', () => {
     await inside.locator('[data-view=grid]').click();
     await inside.locator('.thumb').nth(3).click();
     await inside.locator('.strongest li').first().waitFor();
-    expect(await inside.locator('h2.figure-title').textContent()).toBe('Encoder · layer 1 · head 1');
+    await expectText(inside.locator('h2.figure-title')).toBe('Encoder · layer 1 · head 1');
   });
 
   it('from a file without all heads says which it has not, and goes on', async () => {
@@ -299,10 +313,10 @@ describe.skipIf(!hasBrowser)('the page', () => {
     );
     const page = await visit(pathToFileURL(file).href + '#view=head&section=0&layer=0&head=1');
     await page.waitForSelector('.notice:not([hidden])');
-    expect(await page.locator('.notice').textContent()).toContain('does not hold the weights of this head');
+    await expectText(page.locator('.notice')).toContain('does not hold the weights of this head');
     await page.keyboard.press('ArrowRight');
-    expect(await page.locator('.notice').isVisible()).toBe(false);
-    await page.waitForFunction(() => document.querySelectorAll('.strongest li').length > 0);
+    await expectVisible(page.locator('.notice')).toBe(false);
+    await expectCount(page.locator('.strongest li')).toBeGreaterThan(0);
   });
 
   it('stays smooth with 1,000 tokens, 12 layers and 12 heads (reports, never asserts)', async () => {
@@ -321,7 +335,8 @@ describe.skipIf(!hasBrowser)('the page', () => {
         ['lines', '.scroll canvas'],
       ]) {
         await page.evaluate((name) => (location.hash = `#view=${name}&layer=3&head=4`), view);
-        await page.waitForFunction(() => document.querySelectorAll('.strongest li').length > 0);
+        await expectAddress(page, `view=${view}`);
+        await expectCount(page.locator('.strongest li')).toBeGreaterThan(0);
         await page.waitForTimeout(500);
         const idle = await page.evaluate(hover, 'body');
         const times = await page.evaluate(hover, canvas);

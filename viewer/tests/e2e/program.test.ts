@@ -2,13 +2,24 @@
 // The page as `regard view` serves and writes it, with a translator that learnt a
 // dozen sentences. REGARD_PROGRAM names the program.
 import { execFileSync, spawn, type ChildProcess } from 'node:child_process';
-import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
-import { homedir, tmpdir } from 'node:os';
+import { existsSync, readFileSync, writeFileSync } from 'node:fs';
+import { homedir } from 'node:os';
 import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import type { Browser } from 'playwright-core';
-import { findChromium, launch, open } from './browser';
+import { patient } from './browser';
+import {
+  button,
+  expectAttribute,
+  expectCount,
+  expectText,
+  expectTexts,
+  expectVisible,
+  Harness,
+  hasBrowser,
+  isRanked,
+  save,
+} from './harness';
 
 const PROGRAM = process.env.REGARD_PROGRAM ?? '';
 const PAIRS = [
@@ -47,15 +58,14 @@ function serve(model: string): Promise<{ child: ChildProcess; url: string } | nu
 
 if (PROGRAM === '') console.log('skipped: REGARD_PROGRAM names no program');
 
-describe.skipIf(!findChromium() || PROGRAM === '')('regard view', () => {
-  let browser: Browser;
-  let folder: string;
+describe.skipIf(!hasBrowser || PROGRAM === '')('regard view', patient, () => {
+  const harness = new Harness();
+  const { visit } = harness;
   let server: Awaited<ReturnType<typeof serve>> = null;
-  const model = () => join(folder, 'model');
+  const model = () => join(harness.folder, 'model');
 
   beforeAll(async () => {
-    folder = mkdtempSync(join(tmpdir(), 'regard-view-'));
-    const tsv = join(folder, 'pairs.tsv');
+    const tsv = join(harness.folder, 'pairs.tsv');
     writeFileSync(tsv, Array.from({ length: 8 }, () => PAIRS.map((pair) => pair.join('\t') + '\n').join('')).join(''));
     execFileSync(
       PROGRAM,
@@ -99,105 +109,80 @@ describe.skipIf(!findChromium() || PROGRAM === '')('regard view', () => {
       { stdio: 'pipe' },
     );
     server = await serve(model());
-    browser = await launch();
   });
-  afterAll(async () => {
-    server?.child.kill('SIGINT');
-    await browser?.close();
-    rmSync(folder, { recursive: true, force: true });
-  });
+  afterAll(() => void server?.child.kill('SIGINT'));
 
   it('translates, and shows every kind of attention under its own policy', async (test) => {
     if (!server) return test.skip();
-    const { page, problems, requests, close } = await open(browser, server.url);
+    const page = await visit(server.url);
     await page.getByLabel('Sentence').fill('The cat sleeps.');
     await page.keyboard.press('Enter');
     await page.waitForSelector('.heat');
-    expect(await page.locator('.translation').textContent()).toMatch(/[\u4e00-\u9fff]/);
+    await expectText(page.locator('.translation')).toMatch(/[\u4e00-\u9fff]/);
     // It opens on the head that the table has first, by how telling they are.
-    expect(await page.locator('th[aria-sort=descending]').textContent()).toContain('telling');
-    expect(await page.locator('tbody tr').first().getAttribute('aria-current')).toBe('true');
-    await page.getByRole('button', { name: 'Grid', exact: true }).click();
-    expect(await page.locator('.thumb').count()).toBe(3 * 2 * 4);
+    await expectText(page.locator('th[aria-sort=descending]')).toContain('telling');
+    await expectAttribute(page.locator('tbody tr').first(), 'aria-current').toBe('true');
+    await button(page, 'Grid').click();
+    await expectCount(page.locator('.thumb')).toBe(3 * 2 * 4);
     for (const section of ['Encoder', 'Decoder', 'Cross']) {
       for (const key of ['2', '3', '4']) {
-        await page.getByRole('button', { name: section, exact: true }).click();
+        await button(page, section).click();
         await page.keyboard.press(key);
-        await page.waitForFunction(() => document.querySelectorAll('.strongest li').length > 0);
+        await expectCount(page.locator('.strongest li')).toBeGreaterThan(0);
       }
     }
     // The products of query and key add up to the score, and a link ranks the heads.
-    await page.waitForFunction(() => /sum of 8 products/.test(document.querySelector('.reading')!.textContent!));
+    await expectText(page.locator('.reading')).toMatch(/sum of 8 products/);
     await page.keyboard.press('Shift+ArrowDown');
-    await page.waitForSelector('td.link');
-    const link = (await page.locator('td.link').allTextContents()).map(parseFloat);
-    expect(link.length).toBe(2 * 4);
-    expect(link).toEqual([...link].sort((a, b) => b - a));
-    await page.locator('.save summary').click();
-    const [download] = await Promise.all([
-      page.waitForEvent('download'),
-      page.getByRole('button', { name: 'Numbers (JSON)' }).click(),
-    ]);
-    const numbers = JSON.parse(readFileSync((await download.path())!, 'utf8'));
+    await expectCount(page.locator('td.link')).toBe(2 * 4);
+    await expectTexts(page.locator('td.link')).toSatisfy(isRanked);
+    const numbers = JSON.parse(readFileSync((await (await save(page, 'Numbers (JSON)')).path())!, 'utf8'));
     expect(numbers.section).toBe('cross');
     for (const weights of numbers.weights) expect(weights.reduce((a: number, b: number) => a + b, 0)).toBeCloseTo(1, 2);
+    const { requests } = harness.opened[0];
     expect(requests.filter((url) => !url.startsWith(server!.url) && !url.startsWith('data:'))).toEqual([]);
-    expect(problems).toEqual([]);
-    await close();
     return undefined;
   });
 
   it('refuses in words that the page has', async (test) => {
     if (!server) return test.skip();
-    const { page, problems, close } = await open(browser, server.url, { locale: 'zh-CN' });
+    const page = await visit(server.url, { locale: 'zh-CN' });
     await page.getByLabel('句子').fill('x '.repeat(900));
     await page.keyboard.press('Enter');
-    await page.waitForSelector('.notice:not([hidden])');
-    expect(await page.locator('.notice').textContent()).toMatch(/最多能读 \d+ 个词元，这里有 [\d,]+ 个/);
-    expect(await page.locator('.notice').textContent()).not.toMatch(/[A-Za-z]/);
+    await expectText(page.locator('.notice')).toMatch(/最多能读 \d+ 个词元，这里有 [\d,]+ 个/);
+    await expectText(page.locator('.notice')).not.toMatch(/[A-Za-z]/);
     await page.getByLabel('句子').fill(' ');
     await page.keyboard.press('Enter');
-    await page.waitForFunction(() => document.querySelector('.notice')!.textContent!.includes('还没有句子'));
-    expect(problems).toEqual([]);
-    await close();
+    await expectText(page.locator('.notice')).toContain('还没有句子');
     return undefined;
   });
 
   it('--export writes a page that makes no request', async () => {
-    const file = join(folder, 'cat.html');
+    const file = join(harness.folder, 'cat.html');
     execFileSync(PROGRAM, ['view', '--model', model(), '--to', 'zh', 'The cat sleeps.', '--export', file], {
       stdio: 'pipe',
     });
-    const { page, problems, requests, close } = await open(
-      browser,
-      pathToFileURL(file).href + '#view=head&section=2&layer=1&head=1',
-    );
+    const page = await visit(pathToFileURL(file).href + '#view=head&section=2&layer=1&head=1');
     for (const key of ['ArrowRight', '4', '3', 's', 'r', '1']) await page.keyboard.press(key);
-    expect(await page.locator('.translation').textContent()).toMatch(/[\u4e00-\u9fff]/);
-    expect(await page.locator('.notice').isVisible()).toBe(false);
-    expect(requests.filter((url) => !url.startsWith('data:'))).toEqual([pathToFileURL(file).href]);
-    expect(problems).toEqual([]);
-    await close();
+    await expectText(page.locator('.translation')).toMatch(/[\u4e00-\u9fff]/);
+    await expectVisible(page.locator('.notice')).toBe(false);
+    expect(harness.opened[0].requests.filter((url) => !url.startsWith('data:'))).toEqual([pathToFileURL(file).href]);
   });
 
   // What transformers gives for these heads of the real model: 0.68 and 0.28, 0.67 and 0.56.
   const minilm = join(homedir(), '.cache/regard-models/all-MiniLM-L6-v2');
   it.skipIf(!existsSync(minilm))('finds the heads of all-MiniLM-L6-v2 in which "it" is the animal', async () => {
     const sentence = (why: string) => `The animal didn't cross the street because it was too ${why}.`;
-    const file = join(folder, 'animal.html');
+    const file = join(harness.folder, 'animal.html');
     const given = [sentence('tired'), '--beside', sentence('wide')];
     execFileSync(PROGRAM, ['view', '--model', minilm, ...given, '--export', file], { stdio: 'pipe' });
-    const { page, problems, requests, close } = await open(browser, pathToFileURL(file).href);
-    await page.waitForSelector('.find');
-    expect((await page.locator('.find').allTextContents()).slice(0, 2)).toEqual([
-      'it → animal 0.68 | 0.28layer 3 head 1',
-      'it → animal 0.67 | 0.56layer 5 head 11',
-    ]);
-    expect(await page.locator('h2.figure-title').textContent()).toBe('Encoder · layer 3 · head 1');
-    await page.waitForFunction(() => document.querySelectorAll('.pane .tip:not([hidden])').length === 2);
-    expect(await page.locator('.tip').allTextContents()).toEqual(['it → animal67.7 %', 'it → animal28.1 %']);
-    expect(requests.filter((url) => !url.startsWith('data:'))).toEqual([pathToFileURL(file).href]);
-    expect(problems).toEqual([]);
-    await close();
+    const page = await visit(pathToFileURL(file).href);
+    const finds = page.locator('.find');
+    await expectText(finds.first()).toBe('it → animal 0.68 | 0.28layer 3 head 1');
+    await expectText(finds.nth(1)).toBe('it → animal 0.67 | 0.56layer 5 head 11');
+    await expectText(page.locator('h2.figure-title')).toBe('Encoder · layer 3 · head 1');
+    await expectCount(page.locator('.pane .tip:visible')).toBe(2);
+    await expectTexts(page.locator('.tip')).toEqual(['it → animal67.7 %', 'it → animal28.1 %']);
+    expect(harness.opened[0].requests.filter((url) => !url.startsWith('data:'))).toEqual([pathToFileURL(file).href]);
   });
 });

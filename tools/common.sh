@@ -14,6 +14,7 @@ packages_clang=(clang-14)
 packages_fuzz=(clang-14 libclang-rt-14-dev)
 packages_mpi=(libopenmpi-dev openmpi-bin)
 packages_video=(libavformat-dev libavcodec-dev libswscale-dev)
+packages_video_test=(ffmpeg)
 packages_bench=(python3 python3-venv libopenblas-dev)
 
 say() { printf '%s\n' "$*" >&2; }

@@ -6,9 +6,9 @@
 #include <cstdint>
 
 #include "bench.h"
-#include "kernels/bf16_cpu.h"
-#include "kernels/bf16_gemm.h"
-#include "kernels/bf16_paths.h"
+#include "kernels/bf16/cpu.h"
+#include "kernels/bf16/gemm.h"
+#include "kernels/bf16/paths.h"
 #include "regard/core/aligned_buffer.h"
 #include "regard/core/float16.h"
 

@@ -100,7 +100,7 @@ template <typename T>
 void engine_backward(const BackwardProblem<T>& problem,
                      const EntryMasks<T>& masks);
 
-// With products of bf16 numbers: see kernels/bf16_backward.h. A task is a head.
+// With products of bf16 numbers: see kernels/bf16/backward.h. A task is a head.
 template <typename T>
 void bf16_backward(const BackwardProblem<T>& problem,
                    const EntryMasks<T>& masks);

@@ -7,7 +7,7 @@
 
 #include "attention/entry_masks.h"
 #include "attention/row_blocks.h"
-#include "kernels/bf16_attention.h"
+#include "kernels/bf16/attention.h"
 #include "regard/core/aligned_buffer.h"
 
 namespace regard::detail {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/bf16_backward.h"
+#include "kernels/bf16/backward.h"
 
 #include <algorithm>
 

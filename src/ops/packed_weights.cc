@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cassert>
 
-#include "kernels/bf16_gemm.h"
+#include "kernels/bf16/gemm.h"
 #include "ops/quantised_weights.h"
 #include "regard/core/aligned_buffer.h"
 

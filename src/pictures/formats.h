@@ -30,7 +30,7 @@ Picture sized_picture(std::int64_t width, std::int64_t height,
 // The orientation that EXIF data (a TIFF structure) tell, 1 to 8; 1 where they
 // tell none or are broken.
 int exif_orientation(Bytes tiff);
-Picture turned(const Picture& picture, int orientation);
+Picture upright(const Picture& picture, int orientation);
 
 // [pixels, 4] with alpha, laid on white.
 void lay_on_white(const std::uint8_t* rgba, std::int64_t pixels,

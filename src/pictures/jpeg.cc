@@ -125,7 +125,7 @@ Picture decode_jpeg(Bytes bytes, const std::string& name) {
     throw_parse_error("read_picture", "'", name,
                       "' is a damaged JPEG file: ", reader.message);
   }
-  return turned(picture, reader.orientation);
+  return upright(picture, reader.orientation);
 }
 
 }  // namespace regard::pictures

@@ -94,7 +94,7 @@ void lay_on_white(const std::uint8_t* rgba, std::int64_t pixels,
   }
 }
 
-Picture turned(const Picture& picture, int orientation) {
+Picture upright(const Picture& picture, int orientation) {
   if (orientation <= 1 || orientation > 8) return picture;
   const std::int64_t w = picture.width;
   const std::int64_t h = picture.height;

@@ -140,7 +140,7 @@ Picture decode_png(Bytes bytes, const std::string& name) {
     throw_parse_error("read_picture", "'", name,
                       "' is a damaged PNG file: ", reader.message);
   }
-  return turned(picture, reader.orientation);
+  return upright(picture, reader.orientation);
 }
 
 std::string write_png(const Picture& picture) {

@@ -132,13 +132,13 @@ void turn_and_stretch(Frames& frames, std::int64_t coordinates,
   }
   for (std::int64_t j = 0; j < std::ssize(frames.values); j += coordinates) {
     float* const point = frames.values.data() + j;
-    float turned[3] = {};
+    float rotated[3] = {};
     for (std::int64_t c = 0; c < coordinates; ++c) {
       for (std::int64_t k = 0; k < coordinates; ++k) {
-        turned[c] += point[k] * matrix[k][c];
+        rotated[c] += point[k] * matrix[k][c];
       }
     }
-    std::copy_n(turned, coordinates, point);
+    std::copy_n(rotated, coordinates, point);
   }
 }
 

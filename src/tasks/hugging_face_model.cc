@@ -148,13 +148,13 @@ Tensor as_float(const SafetensorsFile& file, const std::string& name) {
 
 Tensor transposed(const Tensor& matrix) {
   const std::int64_t rows = matrix.shape()[0], columns = matrix.shape()[1];
-  Tensor turned({columns, rows});
+  Tensor result({columns, rows});
   const auto from = matrix.view<float, 2>();
-  const auto to = turned.view<float, 2>();
+  const auto to = result.view<float, 2>();
   for (std::int64_t r = 0; r < rows; ++r) {
     for (std::int64_t c = 0; c < columns; ++c) to(c, r) = from(r, c);
   }
-  return turned;
+  return result;
 }
 
 // Not parameters: what old versions saved of masks and angles, and a copy of

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which way bf16 numbers are multiplied, and that asking never crashes.
-#include "kernels/bf16_cpu.h"
+#include "kernels/bf16/cpu.h"
 
 #include <gtest/gtest.h>
 

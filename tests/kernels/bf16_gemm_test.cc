@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Matrix products of bf16 numbers, on every path that the machine has.
-#include "kernels/bf16_gemm.h"
+#include "kernels/bf16/gemm.h"
 
 #include <gtest/gtest.h>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "kernels/bf16_cpu.h"
+#include "kernels/bf16/cpu.h"
 
 namespace regard::test {
 

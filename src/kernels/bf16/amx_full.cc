@@ -3,7 +3,7 @@
 // products and the vector work of the softmax side by side. While the weights
 // of one group are made, the tiles score a later group and add the values of
 // the batch before.
-#include "kernels/bf16_amx.h"
+#include "kernels/bf16/amx.h"
 
 #if REGARD_BF16_X86
 
@@ -13,7 +13,7 @@
 
 // See bf16_avx512.cc: nothing from the standard library below.
 HWY_PUSH_ATTRIBUTES("avx512f,avx512bw,avx512dq,avx512vl,amx-tile,amx-bf16")
-#include "kernels/bf16_weigh-inl.h"
+#include "kernels/bf16/weigh-inl.h"
 namespace regard::kernels {
 namespace {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/bf16_backward.h"
+#include "kernels/bf16/backward.h"
 
 #include <algorithm>
 #include <bit>
@@ -7,8 +7,8 @@
 #include <cstring>
 #include <limits>
 
-#include "kernels/bf16_attention.h"
-#include "kernels/bf16_visible.h"
+#include "kernels/bf16/attention.h"
+#include "kernels/bf16/visible.h"
 #include "regard/core/float16.h"
 
 namespace regard::kernels {

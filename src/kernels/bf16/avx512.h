@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "kernels/bf16_paths.h"
+#include "kernels/bf16/paths.h"
 
 // Whether the compiler can make AVX-512, AVX512-BF16 and AMX code for single
-// functions. Which processor runs it is asked at run time: kernels/bf16_cpu.h.
+// functions. Which processor runs it is asked at run time: kernels/bf16/cpu.h.
 #if defined(__x86_64__) && (defined(__clang__) || defined(__GNUC__))
 #define REGARD_BF16_X86 1
 #else

@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "kernels/attention_forward.h"
-#include "kernels/bf16_paths.h"
+#include "kernels/bf16/paths.h"
 
 namespace regard::kernels {
 
@@ -19,7 +19,7 @@ namespace regard::kernels {
 // Both sums are of the rounded weights, so the weights of a row add up to one
 // and a row that sees one key returns its value. Sums go over groups of 32 keys
 // that count from key 0. A row's bits depend on its own q, the keys it sees and
-// the path (kernels/bf16_cpu.h), on nothing else.
+// the path (kernels/bf16/cpu.h), on nothing else.
 
 // Memory of one packed head.
 std::size_t bf16_head_bytes(std::int64_t kv_len, std::int64_t d_k,

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/bf16_cpu.h"
+#include "kernels/bf16/cpu.h"
 
 #include <atomic>
 #include <cstdint>
 
-#include "kernels/bf16_paths.h"
+#include "kernels/bf16/paths.h"
 
 #if defined(__x86_64__)
 #include <cpuid.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/bf16_avx512.h"
+#include "kernels/bf16/avx512.h"
 
 #if REGARD_BF16_X86
 
@@ -12,7 +12,7 @@
 // Nothing from the standard library may be called below: an inline function of
 // it that is compiled for AVX-512 could be the one that others link.
 HWY_PUSH_ATTRIBUTES("avx512f,avx512bw,avx512dq,avx512vl")
-#include "kernels/bf16_weigh-inl.h"
+#include "kernels/bf16/weigh-inl.h"
 namespace regard::kernels::avx512 {
 namespace {
 

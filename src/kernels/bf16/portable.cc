@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/bf16_passes.h"
-#include "kernels/bf16_paths.h"
+#include "kernels/bf16/passes.h"
+#include "kernels/bf16/paths.h"
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "kernels/bf16_portable.cc"
+#define HWY_TARGET_INCLUDE "kernels/bf16/portable.cc"
 #include "hwy/foreach_target.h"  // must come first
 #include "hwy/highway.h"
 // A machine with no vectors that we know keeps to plain loops in fp32: see
 // attention_has_kernel().
 #if HWY_TARGET != HWY_SCALAR
-#include "kernels/bf16_differentiate-inl.h"
-#include "kernels/bf16_portable-inl.h"
+#include "kernels/bf16/differentiate-inl.h"
+#include "kernels/bf16/portable-inl.h"
 #else
 
 HWY_BEFORE_NAMESPACE();

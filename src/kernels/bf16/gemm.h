@@ -5,13 +5,13 @@
 #include <cstdint>
 
 #include "kernels/attention_forward.h"
-#include "kernels/bf16_paths.h"
+#include "kernels/bf16/paths.h"
 
 namespace regard::kernels {
 
 // Matrix products of bf16 numbers, summed in fp32: both sides are rounded to
 // bf16 as they are packed. An element is a sum over steps of 32 along k in
-// index order, so on one path (kernels/bf16_cpu.h) its bits depend on its row,
+// index order, so on one path (kernels/bf16/cpu.h) its bits depend on its row,
 // its column and nothing else.
 
 // The right side [k, n], packed: panels of columns one after the other, each a

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/bf16_amx.h"
+#include "kernels/bf16/amx.h"
 
 #if REGARD_BF16_X86
 

@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "kernels/attention_forward.h"
-#include "kernels/bf16_paths.h"
+#include "kernels/bf16/paths.h"
 
 namespace regard::kernels {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/bf16_avx512.h"
+#include "kernels/bf16/avx512.h"
 
 #if REGARD_BF16_X86
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/bf16_attention.h"
+#include "kernels/bf16/attention.h"
 
 #include <algorithm>
 #include <bit>
@@ -7,8 +7,8 @@
 #include <cstring>
 #include <limits>
 
-#include "kernels/bf16_passes.h"
-#include "kernels/bf16_visible.h"
+#include "kernels/bf16/passes.h"
+#include "kernels/bf16/visible.h"
 
 namespace regard::kernels {
 namespace {

@@ -5,7 +5,7 @@
 
 #include <immintrin.h>
 
-#include "kernels/bf16_paths.h"
+#include "kernels/bf16/paths.h"
 
 #define REGARD_INLINE inline __attribute__((always_inline))
 

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "kernels/bf16_passes.h"
+#include "kernels/bf16/passes.h"
 
 namespace regard::kernels {
 

@@ -12,7 +12,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "kernels/bf16_passes-inl.h"
+#include "kernels/bf16/passes-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace regard::kernels {

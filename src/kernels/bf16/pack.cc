@@ -3,8 +3,8 @@
 #include <cmath>
 #include <cstring>
 
-#include "kernels/bf16_attention.h"
-#include "kernels/bf16_passes.h"
+#include "kernels/bf16/attention.h"
+#include "kernels/bf16/passes.h"
 
 namespace regard::kernels {
 namespace {

@@ -10,7 +10,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "kernels/bf16_passes.h"
+#include "kernels/bf16/passes.h"
 #include "kernels/philox-inl.h"
 #include "kernels/score_ops-inl.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/bf16_gemm.h"
+#include "kernels/bf16/gemm.h"
 
 #include <algorithm>
 #include <bit>
@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "hwy/cache_control.h"
-#include "kernels/bf16_passes.h"
+#include "kernels/bf16/passes.h"
 #include "regard/core/float16.h"
 
 namespace regard::kernels {

@@ -11,7 +11,7 @@
 
 #include <cstring>
 
-#include "kernels/bf16_passes-inl.h"
+#include "kernels/bf16/passes-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace regard::kernels {

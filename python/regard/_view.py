@@ -4,6 +4,7 @@
 import html
 import operator
 import os
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -22,9 +23,10 @@ _OUTPUTS = {
 class View:
     """The page. A notebook shows it; `save` writes it; `html` is its text."""
 
-    def __init__(self, page: str, height: int):
+    def __init__(self, page: str, height: int, given: tuple):
         self.html = page
         self._height = height
+        self._given = given  # what it shows, for a view that it stands beside
 
     def save(self, path: "str | os.PathLike[str]") -> None:
         """Writes one file that works offline and asks for nothing."""
@@ -46,7 +48,8 @@ def view(weights: Any = None, tokens: "list[str] | None" = None,
          cross: Any = None, batch: "int | None" = None, layers: "list[int] | None" = None,
          heads: "list[int] | None" = None, section: "str | None" = None,
          layer: "int | None" = None, head: "int | None" = None, model: str = "", note: str = "",
-         source: str = "", target: str = "", height: int = 720) -> View:
+         source: str = "", target: str = "", beside: "View | None" = None,
+         height: int = 720) -> View:
     """What every head looks at: grid, heat map and lines, with statistics and rollout.
 
     weights is one of
@@ -64,6 +67,9 @@ def view(weights: Any = None, tokens: "list[str] | None" = None,
 
     The page opens at the most telling head: the one where what is looked at depends most on who
     looks. section, layer and head open it at another; what is left out is chosen so among the rest.
+
+    beside is the view of another text by the same model: the page shows the same head of both,
+    side by side. source names each text above its picture; the tokens do if it is not given.
 
     The result shows itself in a notebook; `.save("page.html")` writes it.
 
@@ -85,10 +91,35 @@ def view(weights: Any = None, tokens: "list[str] | None" = None,
     if has_target:
         target_tokens = _tokens(target_tokens, "target_tokens",
                                 lambda: _length(shapes, "decoder", "cross", 1))
-    page = view_page(sections, source_tokens, target_tokens, only_cross,
-                     [model, note, source, target], list(layers or []), list(heads or []),
-                     section, _index(layer, "layer"), _index(head, "head"))
-    return View(page, height)
+    given = (sections, source_tokens, target_tokens if has_target else None, only_cross,
+             [model, note, source, target])
+    page = view_page(_named(given) if beside is not None else given, _beside(beside),
+                     list(layers or []), list(heads or []), section, _index(layer, "layer"),
+                     _index(head, "head"))
+    return View(page, height, given)
+
+
+def _beside(view):
+    if view is None:
+        return None
+    if not isinstance(view, View):
+        raise TypeError("view: beside must be what regard.view gave for another text; "
+                        f"{type(view).__name__} came")
+    return _named(view._given)
+
+
+def _named(given):
+    """With a source, which stands above each of two pictures."""
+    *rest, (model, note, source, target) = given
+    return (*rest, [model, note, source or _text(given[1]), target])
+
+
+def _text(tokens):
+    """Tokens as one would write them, without those of the model alone."""
+    tokens = [token for token in tokens if not re.fullmatch(r"<[^<>]*>|\[[A-Z]+\]", token)]
+    if any(token[:1] in ("\u2581", "\u0120") for token in tokens):
+        return "".join(tokens).replace("\u2581", " ").replace("\u0120", " ").strip()
+    return " ".join(tokens).replace(" ##", "")
 
 
 def _index(value, name):

@@ -55,49 +55,75 @@ std::optional<std::int64_t> section_index(
   return {};
 }
 
-// `given` is [(name, [layer, ...]), ...]; `texts` are the model's name, a note
+// What is shown: (sections, source_tokens, target_tokens, only_cross, texts).
+// Sections are [(name, [layer, ...]), ...]; texts are the model's name, a note
 // on it, the source and the target.
-std::string view_page(
-    const nb::list& given, std::vector<std::string> source_tokens,
-    std::optional<std::vector<std::string>> target_tokens, bool only_cross,
-    const std::vector<std::string>& texts, std::vector<std::int64_t> layers,
-    std::vector<std::int64_t> heads, const std::optional<std::string>& section,
-    std::optional<std::int64_t> layer, std::optional<std::int64_t> head) {
+struct Given {
+  explicit Given(const nb::tuple& from)
+      : tokens{nb::cast<std::vector<std::string>>(from[1]),
+               nb::cast<std::optional<std::vector<std::string>>>(from[2]),
+               nb::cast<bool>(from[3])},
+        texts(nb::cast<std::vector<std::string>>(from[4])) {
+    for (const nb::handle entry : nb::cast<nb::list>(from[0])) {
+      names.push_back(nb::cast<std::string>(entry[0]));
+      std::vector<Array>& list = arrays.emplace_back();
+      for (const nb::handle weights : nb::cast<nb::list>(entry[1])) {
+        list.push_back(input_array(weights, kWhere, "weights"));
+      }
+    }
+    require(texts.size() == 4, kWhere, "there must be four texts");
+  }
+
+  view::Trace trace() const {
+    std::vector<view::ImportedSection> sections;
+    for (std::size_t i = 0; i < names.size(); ++i) {
+      sections.push_back(section_of(names[i], arrays[i]));
+    }
+    view::Trace trace = view::trace_imported(tokens, std::move(sections));
+    trace.model = texts[0];
+    trace.note = {{"", texts[1]}};
+    trace.source = texts[2];
+    trace.target = texts[3];
+    return trace;
+  }
+
   std::vector<std::string> names;
   std::vector<std::vector<Array>> arrays;
-  for (const nb::handle entry : given) {
-    names.push_back(nb::cast<std::string>(entry[0]));
-    std::vector<Array>& list = arrays.emplace_back();
-    for (const nb::handle weights : nb::cast<nb::list>(entry[1])) {
-      list.push_back(input_array(weights, kWhere, "weights"));
-    }
-  }
-  require(texts.size() == 4, kWhere, "there must be four texts");
+  view::Tokens tokens;
+  std::vector<std::string> texts;
+};
+
+// `beside` may be None.
+std::string view_page(const nb::tuple& given,
+                      const std::optional<nb::tuple>& beside,
+                      std::vector<std::int64_t> layers,
+                      std::vector<std::int64_t> heads,
+                      const std::optional<std::string>& section,
+                      std::optional<std::int64_t> layer,
+                      std::optional<std::int64_t> head) {
+  const Given first(given);
+  std::optional<Given> second;
+  if (beside) second.emplace(*beside);
   const nb::gil_scoped_release free;
-  std::vector<view::ImportedSection> sections;
-  for (std::size_t i = 0; i < names.size(); ++i) {
-    sections.push_back(section_of(names[i], arrays[i]));
-  }
-  view::Trace trace = view::trace_imported(
-      {std::move(source_tokens), std::move(target_tokens), only_cross},
-      std::move(sections));
-  trace.model = texts[0];
-  trace.note = {{"", texts[1]}};
-  trace.source = texts[2];
-  trace.target = texts[3];
+  view::Trace trace = first.trace();
   trace.set_start({section_index(trace, section), layer, head});
-  return view::exported_page(trace, {std::move(layers), std::move(heads)});
+  std::optional<view::Trace> other;
+  if (second) other = second->trace();
+  view::ExportOptions options;
+  options.layers = std::move(layers);
+  options.heads = std::move(heads);
+  if (other) options.beside = &*other;
+  return view::exported_page(trace, options);
 }
 
 }  // namespace
 
 void bind_view(nb::module_& m) {
-  m.def("view_page", &view_page, nb::arg("sections"), nb::arg("source_tokens"),
-        nb::arg("target_tokens").none(), nb::arg("only_cross"),
-        nb::arg("texts"), nb::arg("layers"), nb::arg("heads"),
-        nb::arg("section").none(), nb::arg("layer").none(),
-        nb::arg("head").none(),
-        "The page of regard.view: [(name, [layer, ...]), ...] and the tokens.");
+  m.def("view_page", &view_page, nb::arg("given"), nb::arg("beside").none(),
+        nb::arg("layers"), nb::arg("heads"), nb::arg("section").none(),
+        nb::arg("layer").none(), nb::arg("head").none(),
+        "The page of regard.view: (sections, source_tokens, target_tokens, "
+        "only_cross, texts), and the same of what stands beside it.");
 }
 
 }  // namespace regard::python

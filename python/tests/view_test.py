@@ -133,6 +133,36 @@ def test_the_most_telling_head_is_the_one_whose_rows_differ():
     assert telling[3] == pytest.approx(6 / 8, abs=1e-6)
 
 
+def besides(page):
+    """The header and the weights of what stands beside."""
+    assert 'id="regard-beside-trace"' in page
+    return re.sub(r'id="regard-(?!beside-)', 'id="first-', page).replace("regard-beside-", "regard-")
+
+
+def test_two_texts_stand_side_by_side():
+    first, second = softmax(2, 3, 4, 4), softmax(2, 3, 5, 5)
+    other = regard.view(second, ["\u2581it", "\u2581was", "\u2581wi", "de", "</s>"])
+    view = regard.view(first, ["[CLS]", "it", "sleep", "##s"], beside=other, layer=1, head=2)
+    assert_holds(view.html, 0, first)
+    assert header_of(view.html)["source"] == "it sleeps"
+    assert header_of(view.html)["start"] == {"layer": 1, "head": 2}
+    page = besides(view.html)
+    assert_holds(page, 0, second)
+    assert header_of(page)["source"] == "it was wide"
+    assert 'id="regard-beside-' not in other.html  # which is what it was
+    named = regard.view(first, list("abcd"), source="first", beside=regard.view(first, source="second"))
+    assert header_of(named.html)["source"] == "first"
+    assert header_of(besides(named.html))["source"] == "second"
+
+
+def test_what_stands_beside_must_be_of_the_same_model():
+    first = softmax(2, 3, 4, 4)
+    with pytest.raises(ValueError, match="the first has attention 2 x 3, the other attention 1 x 3"):
+        regard.view(first, beside=regard.view(first[:1]))
+    with pytest.raises(TypeError, match="beside must be what regard.view gave for another text; ndarray came"):
+        regard.view(first, beside=first)
+
+
 def test_the_notebook_gets_the_page_in_a_frame_of_its_own():
     view = regard.view(softmax(1, 1, 3, 3), ["<b>", "</script>", "\u732b"])
     shown = view._repr_html_()

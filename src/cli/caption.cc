@@ -19,8 +19,12 @@
 #include "cli/progress.h"
 #include "cli/screen.h"
 #include "cli/usage_error.h"
+#include "cli/view_model.h"
+#include "cli/view_page.h"
 #include "regard/core/error.h"
 #include "regard/tasks/captioner.h"
+#include "regard/view/caption.h"
+#include "regard/view/translation.h"
 
 namespace regard::cli {
 namespace fs = std::filesystem;
@@ -34,8 +38,10 @@ struct CaptionFlags {
   double length_penalty = 1;
   std::int64_t max_length = 0;
   bool show = false;
+  bool view = false;
   bool json = false;
   int threads = 0;
+  PageFlags page;
 };
 
 constexpr const char* kFooter =
@@ -44,12 +50,17 @@ of several, the file's name and a tab come first. --show draws each picture as
 the model sees it, and once more for each word, lit where the word looked. --json
 gives where each word looked as numbers, a row of places after the other.
 
+--view opens a page with one picture, its caption, and for each word what every
+head looked at; --export writes that page into a file. `regard view --help` tells
+who can reach it.
+
 --score captions.tsv --pictures FOLDER captions every picture of a table (with
 the columns `picture` and `caption`) and prints BLEU-1 to BLEU-4 of the corpus,
 against all captions of each picture, as sacreBLEU counts them in lower case.
 
 Examples:
   regard caption examples/shapes.png --show
+  regard caption examples/shapes.png --view
   regard caption --model photos-model photo.jpg --beam 5
   regard caption --model photos-model --score test.tsv --pictures photos)";
 
@@ -122,6 +133,18 @@ void show(const tasks::Captioner& model, const std::string& file,
   print(out + side_by_side(words, kPart, screen));
 }
 
+void show_in_browser(const tasks::Captioner& model, const CaptionFlags& flags) {
+  view::Trace trace =
+      view::trace_caption(model, flags.files.front(), options_of(flags));
+  if (flags.model.empty()) {
+    trace.model = "shapes";
+  } else {
+    trace.model = name_of(flags.model);
+    trace.note = view::read_note(flags.model);
+  }
+  show_page(trace, flags.page);
+}
+
 void run(const CaptionFlags& flags) {
   const bool scores = !flags.score.empty();
   if (scores == !flags.files.empty()) {
@@ -133,6 +156,12 @@ void run(const CaptionFlags& flags) {
   if (flags.show && (flags.json || scores)) {
     throw UsageError("--show goes with neither --json nor --score");
   }
+  const bool page = flags.view || !flags.page.export_to.empty();
+  if (page && (flags.files.size() != 1 || flags.show || flags.json)) {
+    throw UsageError(
+        "--view and --export show one picture, without --show and --json");
+  }
+  check_page_options(flags.page, page);
   const tasks::Captioner model = tasks::Captioner::load(
       flags.model.empty() ? bundled_model("shapes") : flags.model);
   if (flags.model.empty()) {
@@ -142,6 +171,7 @@ void run(const CaptionFlags& flags) {
         stderr);
   }
   if (scores) return score(model, flags);
+  if (page) return show_in_browser(model, flags);
   const std::vector<fs::path> files(flags.files.begin(), flags.files.end());
   const auto captions = model.caption(files, options_of(flags));
   for (std::size_t i = 0; i < captions.size(); ++i) {
@@ -197,7 +227,10 @@ Command add_caption(App& program) {
                   "Where the pictures of --score are")
       ->type_name("FOLDER");
   app->add_flag("--show", flags->show, "Draw where each word looked");
+  app->add_flag("--view", flags->view,
+                "Show where each word looked in the browser");
   app->add_flag("--json", flags->json, "JSON, a line for each picture");
+  add_page_options(*app, flags->page, "The page");
   app->add_option("--threads", flags->threads, "0: one for each core")
       ->check(whole_between(0, 1024))
       ->capture_default_str();

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,10 +14,14 @@
 #include "cli/label_report.h"
 #include "cli/screen.h"
 #include "cli/usage_error.h"
+#include "cli/view_model.h"
+#include "cli/view_page.h"
 #include "regard/core/error.h"
 #include "regard/tasks/classification_score.h"
 #include "regard/tasks/video_classifier.h"
 #include "regard/text/table.h"
+#include "regard/view/clip.h"
+#include "regard/view/translation.h"
 
 namespace regard::cli {
 namespace {
@@ -27,8 +32,10 @@ struct VideoFlags {
   std::int64_t views = 1;
   std::int64_t top = 1;
   bool score = false;
+  bool view = false;
   bool json = false;
   int threads = 0;
+  PageFlags page;
 };
 
 constexpr const char* kFooter =
@@ -39,8 +46,13 @@ the K likeliest labels. --score compares with the column `label` of the table an
 prints accuracy, macro F1 and the confusion matrix. --views K asks K times, once
 for all and else for parts of the clip's time, and takes the mean.
 
+--view opens a page with one clip as a film strip, and what every head looked at
+in its frames; --export writes that page into a file. `regard view --help` tells
+who can reach it.
+
 Examples:
   regard video examples/shapes/orbits.npy
+  regard video examples/shapes/orbits.npy --view
   regard video --model poses --top 3 clip.npy
   regard video --model poses --input test.tsv --score --views 4)";
 
@@ -79,6 +91,30 @@ void score(const tasks::VideoClassifier& model, const VideoFlags& flags,
   print(flags.json ? json_of(result, "clips") : report(result, "clip"));
 }
 
+void show_in_browser(const tasks::VideoClassifier& model,
+                     const VideoFlags& flags) {
+  const std::string& name = flags.clips.front();
+  const auto clips = tasks::load_clips({name}, {}, pictures_of(model.config()));
+  tasks::check_format(model.config(), clips.front(), name);
+  // A video has more to show than the few pixels that the model reads.
+  std::optional<Tensor> shown;
+  if (std::filesystem::path(name).extension() != ".npy") {
+    shown = tasks::load_clip(name, {.height = 96, .width = 96, .color = true});
+  }
+  view::Trace trace =
+      view::trace_clip(model, clips.front(),
+                       {.name = std::filesystem::path(name).filename().string(),
+                        .shown = shown ? &*shown : nullptr,
+                        .threads = {.count = flags.threads}});
+  if (flags.model.empty()) {
+    trace.model = "clips";
+  } else {
+    trace.model = name_of(flags.model);
+    trace.note = view::read_note(flags.model);
+  }
+  show_page(trace, flags.page);
+}
+
 void run(const VideoFlags& flags) {
   if (flags.input.empty() == flags.clips.empty()) {
     throw UsageError("give clips or --input, and not both");
@@ -86,6 +122,14 @@ void run(const VideoFlags& flags) {
   if (flags.score && (flags.input.empty() || flags.top > 1)) {
     throw UsageError("--score goes with --input, without --top");
   }
+  const bool page = flags.view || !flags.page.export_to.empty();
+  if (page && (flags.clips.size() != 1 || flags.json || flags.top > 1 ||
+               flags.views > 1)) {
+    throw UsageError(
+        "--view and --export show one clip, without --json, --top and "
+        "--views");
+  }
+  check_page_options(flags.page, page);
   const auto model = tasks::VideoClassifier::load(
       flags.model.empty() ? bundled_model("clips") : flags.model);
   if (flags.model.empty()) {
@@ -94,6 +138,7 @@ void run(const VideoFlags& flags) {
         "generated clips of a shape that moves; --model names another)\n",
         stderr);
   }
+  if (page) return show_in_browser(model, flags);
   const auto folder = std::filesystem::path(flags.input).parent_path();
   if (flags.score) return score(model, flags, folder);
   const std::vector<std::string> names =
@@ -135,7 +180,10 @@ Command add_video(App& program) {
       ->check(whole_between(1, 1000000))
       ->capture_default_str();
   app->add_flag("--score", flags->score, "Compare with the labels of --input");
+  app->add_flag("--view", flags->view,
+                "Show what every head looked at in the browser");
   app->add_flag("--json", flags->json, "JSON, a line for each clip");
+  add_page_options(*app, flags->page, "The page");
   app->add_option("--threads", flags->threads, "0: one for each core")
       ->check(whole_between(0, 1024))
       ->capture_default_str();

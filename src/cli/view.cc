@@ -1,13 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // regard view: what every head looks at, in the browser.
 #include <fmt/format.h>
-#include <malloc.h>
-#include <spawn.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstdint>
-#include <cstdlib>
 #include <memory>
 #include <optional>
 #include <string>
@@ -17,22 +13,16 @@
 #include "cli/bundled.h"
 #include "cli/checks.h"
 #include "cli/commands.h"
-#include "cli/number_list.h"
-#include "cli/screen.h"
-#include "cli/text.h"
 #include "cli/usage_error.h"
 #include "cli/view_model.h"
+#include "cli/view_page.h"
 #include "io/read_file.h"
-#include "regard/core/error.h"
 #include "regard/view/imported_weights.h"
-#include "regard/view/page.h"
 #include "regard/view/server.h"
 #include "regard/view/translation.h"
 
 namespace regard::cli {
 namespace {
-
-constexpr int kPort = 8777;  // where the page stands, if it is free
 
 struct ViewFlags {
   ViewModelFlags reader;
@@ -40,15 +30,10 @@ struct ViewFlags {
   std::string beside;
   std::string weights;
   std::string tokens;
-  std::string export_to;
-  std::string layers;
-  std::string heads;
   std::string attention;
   std::int64_t layer = -1;  // not said
   std::int64_t head = -1;
-  std::string host = "127.0.0.1";
-  int port = -1;  // not said
-  bool no_open = false;
+  PageFlags page;
 };
 
 constexpr const char* kFooter =
@@ -99,11 +84,8 @@ void check(const ViewFlags& flags) {
   if (!flags.beside.empty() && flags.sentence.empty()) {
     throw UsageError("--beside: give the sentence that it stands beside, too");
   }
-  if (flags.export_to.empty() &&
-      !(flags.layers.empty() && flags.heads.empty())) {
-    throw UsageError("--layers and --heads choose what --export writes");
-  }
-  if (!flags.export_to.empty() && flags.weights.empty() &&
+  check_page_options(flags.page);
+  if (!flags.page.export_to.empty() && flags.weights.empty() &&
       flags.sentence.empty()) {
     throw UsageError("--export needs a sentence to show");
   }
@@ -142,58 +124,10 @@ view::Start start_of(const ViewFlags& flags,
   return start;
 }
 
-// Opens the page in a browser, without waiting for it.
-void open_browser(const std::string& address) {
-  std::string program = "xdg-open";
-  std::string argument = address;
-  char* const argv[] = {program.data(), argument.data(), nullptr};
-  posix_spawn_file_actions_t actions;
-  posix_spawn_file_actions_init(&actions);
-  for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
-    posix_spawn_file_actions_addopen(&actions, stream, "/dev/null", 2, 0);
-  }
-  pid_t child = 0;
-  // Where there is no such program, the address on the screen must do.
-  (void)posix_spawnp(&child, program.c_str(), &actions, nullptr, argv, environ);
-  posix_spawn_file_actions_destroy(&actions);
-}
-
-bool has_desktop() {
-  const auto is_set = [](const char* name) {
-    const char* value = std::getenv(name);
-    return value != nullptr && *value != '\0';
-  };
-  return is_set("DISPLAY") || is_set("WAYLAND_DISPLAY");
-}
-
-std::unique_ptr<view::Server> start_server(
-    const tasks::Translator* translator,
-    const std::optional<view::Trace>& trace, view::ServerOptions options,
-    int asked) {
-  options.port = asked < 0 ? kPort : asked;
-  try {
-    return std::make_unique<view::Server>(translator, trace, options);
-  } catch (const IoError&) {
-    if (asked >= 0) throw;
-    options.port = 0;  // nobody asked for this one: any other will do
-  }
-  return std::make_unique<view::Server>(translator, trace, options);
-}
-
-// Each of many threads computes now and then. With a heap of its own, as glibc
-// gives it, each would keep what its largest sentence took.
-void share_one_heap() {
-#ifdef __GLIBC__
-  mallopt(M_ARENA_MAX, 1);
-#endif
-}
-
 void serve(const ViewModel& model, const std::optional<view::Trace>& trace,
            const std::optional<view::Trace>& beside, const view::Start& start,
            const ViewFlags& flags) {
-  share_one_heap();
   view::ServerOptions options;
-  options.host = flags.host;
   options.model =
       name_of(flags.reader.model.empty() ? flags.weights : flags.reader.model);
   options.start = start;
@@ -208,16 +142,8 @@ void serve(const ViewModel& model, const std::optional<view::Trace>& trace,
   if (model.encoder) options.encoder = &*model.encoder;
   if (model.language_model) options.language_model = &*model.language_model;
   options.max_tokens = flags.reader.max_tokens;
-  const auto server =
-      start_server(model.translator ? &*model.translator : nullptr, trace,
-                   options, flags.port);
-  const bool is_v6 = flags.host.find(':') != std::string::npos;
-  const std::string address =
-      fmt::format("http://{}:{}/", is_v6 ? "[" + flags.host + "]" : flags.host,
-                  server->port());
-  print(fmt::format("The viewer is at {}\nCtrl-C ends it.\n", address));
-  if (!flags.no_open && has_desktop()) open_browser(address);
-  server->run();
+  serve_page(model.translator ? &*model.translator : nullptr, trace,
+             std::move(options), flags.page);
 }
 
 void run_view(ViewFlags flags) {
@@ -248,14 +174,10 @@ void run_view(ViewFlags flags) {
   }
   const view::Start start = start_of(flags, trace ? kinds_of(*trace) : kinds);
   if (trace) trace->set_start(start);
-  if (flags.export_to.empty()) return serve(model, trace, beside, start, flags);
-  view::ExportOptions options;
-  options.layers = parse_numbers(flags.layers, "--layers");
-  options.heads = parse_numbers(flags.heads, "--heads");
-  if (beside) options.beside = &*beside;
-  view::export_page(*trace, flags.export_to, options);
-  if (!trace->target.empty()) print(on_one_line(trace->target) + "\n");
-  print(fmt::format("page -> {}\n", on_one_line(flags.export_to)));
+  if (flags.page.export_to.empty()) {
+    return serve(model, trace, beside, start, flags);
+  }
+  export_page(*trace, beside, flags.page);
 }
 
 void add_input_options(App& app, ViewFlags& flags) {
@@ -324,31 +246,7 @@ Command add_view(App& program) {
   app->footer(kFooter);
   add_input_options(*app, *flags);
   const std::string group = "How";
-  app->add_option("--export", flags->export_to,
-                  "Write one page that works offline, and serve nothing")
-      ->type_name("FILE")
-      ->group(group);
-  app->add_option("--layers", flags->layers,
-                  "Layers whose weights the page holds; all if not given")
-      ->type_name("LIST")
-      ->check(check_numbers)
-      ->group(group);
-  app->add_option("--heads", flags->heads, "The same for heads")
-      ->type_name("LIST")
-      ->check(check_numbers)
-      ->group(group);
-  app->add_option(
-         "--port", flags->port,
-         fmt::format("{}, or any free one, if not given; 0: any", kPort))
-      ->type_name("P")
-      ->check(whole_between(0, 65535))
-      ->group(group);
-  app->add_option("--host", flags->host, "Address to listen at")
-      ->type_name("HOST")
-      ->capture_default_str()
-      ->group(group);
-  app->add_flag("--no-open", flags->no_open, "Do not open a browser")
-      ->group(group);
+  add_page_options(*app, flags->page, group);
   app->add_option("--threads", flags->reader.threads, "0: one for each core")
       ->check(whole_between(0, 1024))
       ->capture_default_str()

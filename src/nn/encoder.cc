@@ -195,13 +195,14 @@ Variable Encoder::pool(Pass& pass, const Variable& x,
 
 Encoder::Attention Encoder::attention(Pass& pass, Variable x,
                                       const PackedTokens& text,
-                                      const Mask& mask) const {
+                                      const Mask& mask, OverHeads over) const {
   const EncoderConfig& c = config_;
   require(text.sequences() == 1, kWhere,
           "attention is shown for one text; there are ", text.sequences());
   const std::int64_t n = text.size();
   const std::int64_t d = c.model_dim;
-  Attention out{Tensor({c.layers, n, n}), Tensor({n})};
+  const std::int64_t heads = over == OverHeads::kMean ? 1 : c.heads;
+  Attention out{Tensor({c.layers, heads, n, n}), Tensor({heads, n})};
   const Sentences sentences = sentences_of(tables(), text);
   for (std::int64_t i = 0; i < c.layers; ++i) {
     const TransformerEncoderLayer at = layer(i);
@@ -223,8 +224,8 @@ Encoder::Attention Encoder::attention(Pass& pass, Variable x,
     attention_weights(
         heads_of(c, qkv, 0), heads_of(c, qkv, d),
         WeightsRequest{
-            .heads = OverHeads::kMean,
-            .weights = {out.layers.view<float, 3>().at(i), {1, 1, n, n}}},
+            .heads = over,
+            .weights = {out.layers.view<float, 4>().at(i), {1, heads, n, n}}},
         {.mask = mask});
     x = at(pass, x, sentences, mask);
   }
@@ -232,10 +233,11 @@ Encoder::Attention Encoder::attention(Pass& pass, Variable x,
     x = norm_of(c, "norm")(pass, x);
   }
   const auto pooling = out.pooling.values<float>();
-  if (c.pooling == Pooling::kFirst) {
-    pooling[0] = 1;
-  } else if (c.pooling == Pooling::kLast) {
-    pooling.back() = 1;
+  const std::int64_t only = c.pooling == Pooling::kFirst ? 0 : n - 1;
+  if (c.pooling == Pooling::kFirst || c.pooling == Pooling::kLast) {
+    for (std::int64_t h = 0; h < heads; ++h) {
+      pooling[static_cast<std::size_t>(h * n + only)] = 1;
+    }
   } else if (c.pooling == Pooling::kMean) {
     std::fill(pooling.begin(), pooling.end(), 1.0f / static_cast<float>(n));
   } else {
@@ -248,25 +250,32 @@ Encoder::Attention Encoder::attention(Pass& pass, Variable x,
                                         {.first = d, .count = d});
     attention_weights(
         heads_of(c, q, 0), heads_of(c, k, 0),
-        WeightsRequest{.heads = OverHeads::kMean,
-                       .weights = {pooling.data(), {1, 1, 1, n}}});
+        WeightsRequest{.heads = over,
+                       .weights = {pooling.data(), {1, heads, 1, n}}});
   }
   return out;
 }
 
 std::vector<double> Encoder::Attention::rollout() const {
-  const auto weights = layers.view<float, 3>();
-  const std::int64_t n = weights.extent(1);
-  const auto start = pooling.values<float>();
-  std::vector<double> share(start.begin(), start.end());
+  const auto weights = layers.view<float, 4>();
+  const std::int64_t heads = weights.extent(1);
+  const std::int64_t n = weights.extent(2);
+  std::vector<double> share(static_cast<std::size_t>(n));
   std::vector<double> next(share.size());
+  const auto part = 1.0 / static_cast<double>(heads);
+  for (std::int64_t h = 0; h < heads; ++h) {
+    const float* const row = pooling.view<float, 2>().at(h);
+    for (std::size_t t = 0; t < share.size(); ++t) share[t] += part * row[t];
+  }
   for (std::int64_t l = weights.extent(0) - 1; l >= 0; --l) {
     for (std::size_t t = 0; t < share.size(); ++t) next[t] = 0.5 * share[t];
-    for (std::int64_t q = 0; q < n; ++q) {
-      const double of = 0.5 * share[static_cast<std::size_t>(q)];
-      const float* const row = weights.at(l, q);
-      for (std::int64_t k = 0; k < n; ++k) {
-        next[static_cast<std::size_t>(k)] += of * static_cast<double>(row[k]);
+    for (std::int64_t h = 0; h < heads; ++h) {
+      for (std::int64_t q = 0; q < n; ++q) {
+        const double of = 0.5 * part * share[static_cast<std::size_t>(q)];
+        const float* const row = weights.at(l, h, q);
+        for (std::int64_t k = 0; k < n; ++k) {
+          next[static_cast<std::size_t>(k)] += of * static_cast<double>(row[k]);
+        }
       }
     }
     share.swap(next);

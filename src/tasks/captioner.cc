@@ -94,6 +94,53 @@ struct Captioner::Parts {
   std::unique_ptr<text::Tokenizer> tokenizer;
   StateDict embedding;
   nn::TransformerDecoder decoder;
+
+  // What the encoder reads of some pictures: a row for each place, on `pass`.
+  nn::Variable rows(nn::Pass& pass, std::span<const fs::path> files,
+                    Threads threads) const {
+    const Tensor features = reader.read(files, threads);
+    return PictureEmbedding{config}(
+        pass, pass.tape().constant(
+                  TensorView<const float, 2>(features.view<float, 2>())));
+  }
+
+  // Where the rows of each of so many pictures begin, and the last end.
+  std::vector<std::int64_t> offsets(std::size_t pictures) const {
+    std::vector<std::int64_t> result;
+    for (std::size_t i = 0; i <= pictures; ++i) {
+      result.push_back(static_cast<std::int64_t>(i) * config.pictures.places());
+    }
+    return result;
+  }
+
+  // The best caption of each source.
+  std::vector<Hypothesis> search(const nn::SourceRows& sources,
+                                 const CaptionOptions& options,
+                                 Threads threads) const {
+    nn::DecoderState state = decoder.start(sources, 1, threads);
+    SearchOptions how;
+    how.vocab = config.layers.vocab;
+    how.beam = options.beam;
+    how.length_penalty = options.length_penalty;
+    how.limit = config.layers.max_length;
+    how.max_length = options.max_length > 0 ? options.max_length : how.limit;
+    how.never.push_back(text::kBegin);
+    if (options.align) how.align_layer = config.decoder_layers - 1;
+    std::vector<Hypothesis> best;
+    for (auto& found : BeamSearch<nn::DecoderState>(state, how)()) {
+      best.push_back(std::move(found.front()));
+    }
+    return best;
+  }
+
+  std::vector<std::string> pieces(
+      const std::vector<std::int32_t>& tokens) const {
+    std::vector<std::string> result;
+    for (const std::int32_t token : tokens) {
+      result.push_back(tokenizer->piece(token));
+    }
+    return result;
+  }
 };
 
 Captioner::Captioner(const CaptionerConfig& config,
@@ -141,42 +188,22 @@ Captioner Captioner::load(const fs::path& folder) {
 std::vector<Caption> Captioner::caption(std::span<const fs::path> files,
                                         const CaptionOptions& options) const {
   check(options, parts_->config);
-  const CaptionerConfig& config = parts_->config;
   std::vector<Caption> captions(files.size());
   const auto run = [&](std::size_t begin, std::size_t count, Threads threads) {
-    const Tensor features =
-        parts_->reader.read(files.subspan(begin, count), threads);
     autograd::Tape tape(autograd::Record::kNo, threads);
     nn::Pass pass(tape, parts_->embedding);
-    const nn::Variable rows = PictureEmbedding{config}(
-        pass,
-        tape.constant(TensorView<const float, 2>(features.view<float, 2>())));
-    std::vector<std::int64_t> offsets;
-    for (std::size_t i = 0; i <= count; ++i) {
-      offsets.push_back(static_cast<std::int64_t>(i) *
-                        config.pictures.places());
-    }
-    nn::DecoderState state =
-        parts_->decoder.start({rows.value(), offsets}, 1, threads);
-    SearchOptions search;
-    search.vocab = config.layers.vocab;
-    search.beam = options.beam;
-    search.length_penalty = options.length_penalty;
-    search.limit = config.layers.max_length;
-    search.max_length =
-        options.max_length > 0 ? options.max_length : search.limit;
-    search.never.push_back(text::kBegin);
-    if (options.align) search.align_layer = config.decoder_layers - 1;
-    const auto found = BeamSearch<nn::DecoderState>(state, search)();
+    const nn::Variable rows =
+        parts_->rows(pass, files.subspan(begin, count), threads);
+    const std::vector<std::int64_t> offsets = parts_->offsets(count);
+    const std::vector<Hypothesis> found =
+        parts_->search({rows.value(), offsets}, options, threads);
     for (std::size_t i = 0; i < count; ++i) {
-      const Hypothesis& best = found[i].front();
+      const Hypothesis& best = found[i];
       Caption& caption = captions[begin + i];
       caption.text = parts_->tokenizer->decode(best.tokens);
       caption.score = best.score;
       if (!options.align) continue;
-      for (const std::int32_t piece : best.tokens) {
-        caption.pieces.push_back(parts_->tokenizer->piece(piece));
-      }
+      caption.pieces = parts_->pieces(best.tokens);
       caption.alignment.assign(
           best.alignment.begin(),
           best.alignment.begin() + std::ssize(best.tokens));
@@ -195,6 +222,27 @@ std::vector<Caption> Captioner::caption(std::span<const fs::path> files,
     run(begin, std::min(kBatch, files.size() - begin), {.count = 1});
   });
   return captions;
+}
+
+CaptionTrace Captioner::trace(const fs::path& file,
+                              const CaptionOptions& options) const {
+  check(options, parts_->config);
+  autograd::Tape tape(autograd::Record::kNo, options.threads);
+  nn::Pass pass(tape, parts_->embedding);
+  const nn::Variable rows = parts_->rows(pass, {&file, 1}, options.threads);
+  const std::vector<std::int64_t> offsets = parts_->offsets(1);
+  const nn::SourceRows source{rows.value(), offsets};
+  const Hypothesis best =
+      parts_->search(source, options, options.threads).front();
+  // Each step read what the one before it wrote.
+  std::vector<std::int32_t> said = best.tokens;
+  if (best.ended) said.push_back(text::kEnd);
+  std::vector<std::int32_t> read = said;
+  read.insert(read.begin(), text::kBegin);
+  read.pop_back();
+  return {parts_->tokenizer->decode(best.tokens), parts_->pieces(said),
+          parts_->pieces(read),
+          parts_->decoder.trace(source, read, options.threads)};
 }
 
 BleuScore score_captions(std::span<const std::string> captions,

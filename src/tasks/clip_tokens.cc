@@ -36,10 +36,7 @@ Frames sampled(const VideoConfig& config, const Tensor& clip, double first,
   frames.values.resize(static_cast<std::size_t>(frames.count * frames.size));
   const bool pictures = config.format.kind == ClipKind::kPictures;
   for (std::int64_t f = 0; f < frames.count; ++f) {
-    const double time = frames.count == 1
-                            ? first
-                            : first + (last - first) * static_cast<double>(f) /
-                                          static_cast<double>(frames.count - 1);
+    const double time = time_of_frame(f, frames.count, first, last);
     float* const to = frames.at(f);
     if (pictures) {
       const auto* const from =
@@ -289,6 +286,13 @@ void disturb(const VideoConfig& config, std::int64_t frames, Random& random,
 }
 
 }  // namespace
+
+double time_of_frame(std::int64_t i, std::int64_t count, double first,
+                     double last) {
+  if (count == 1) return first;
+  return first + (last - first) * static_cast<double>(i) /
+                     static_cast<double>(count - 1);
+}
 
 TokenSizes token_sizes(const VideoConfig& config) {
   const Shape& shape = config.format.frame;

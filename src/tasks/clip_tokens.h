@@ -29,6 +29,11 @@ TokenSizes token_sizes(const VideoConfig& config);
 // Frames that are read of a clip: all, or the config's where there are more.
 std::int64_t frames_read(const VideoConfig& config, const Tensor& clip);
 
+// When frame i of `count` is read, where the first is at `first` and the last
+// at `last`, in frames of the clip.
+double time_of_frame(std::int64_t i, std::int64_t count, double first,
+                     double last);
+
 // Of each number, over all tokens that are learnt from.
 struct Standard {
   std::vector<float> mean, scale;

@@ -2,6 +2,7 @@
 #include "regard/tasks/video_classifier.h"
 
 #include <array>
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
@@ -112,12 +113,16 @@ std::vector<std::int64_t> token_counts(const VideoConfig& config,
   return counts;
 }
 
-// A vector for each clip: rows of numbers, the layer that reads them, the place
-// of each token within its frame, and the encoder.
-nn::Variable encode_clips(const VideoConfig& config, const nn::Encoder& encoder,
-                          nn::Pass& pass, std::span<const Tensor> clips,
-                          std::span<const std::int64_t> chosen,
-                          TokenOptions options) {
+// What the encoder reads: rows of numbers, the layer that reads them, and the
+// place of each token within its frame.
+struct Embedded {
+  nn::Variable x;
+  nn::PackedTokens places;
+};
+Embedded embed_clips(const VideoConfig& config, const nn::Encoder& encoder,
+                     nn::Pass& pass, std::span<const Tensor> clips,
+                     std::span<const std::int64_t> chosen,
+                     TokenOptions options) {
   const auto [per_frame, width] = token_sizes(config);
   nn::PackedTokens places;
   for (const std::int64_t i : chosen) {
@@ -138,8 +143,18 @@ nn::Variable encode_clips(const VideoConfig& config, const nn::Encoder& encoder,
     write_tokens(config, clips[static_cast<std::size_t>(chosen[s])], options,
                  rows.mutable_data() + places.offsets[s] * width);
   }
-  const nn::Variable x = autograd::add(pass.tape(), encoder.embed(pass, places),
-                                       input_of(config)(pass, rows));
+  nn::Variable x = autograd::add(pass.tape(), encoder.embed(pass, places),
+                                 input_of(config)(pass, rows));
+  return {std::move(x), std::move(places)};
+}
+
+// A vector for each clip.
+nn::Variable encode_clips(const VideoConfig& config, const nn::Encoder& encoder,
+                          nn::Pass& pass, std::span<const Tensor> clips,
+                          std::span<const std::int64_t> chosen,
+                          const TokenOptions& options) {
+  const auto [x, places] =
+      embed_clips(config, encoder, pass, clips, chosen, options);
   return encoder.pool(pass, encoder.encode(pass, x, places), places);
 }
 
@@ -273,6 +288,27 @@ std::vector<std::vector<LabelProbability>> VideoClassifier::classify(
     out.push_back(ranked(row));
   }
   return out;
+}
+
+VideoTrace VideoClassifier::trace(const Tensor& clip, Threads threads) const {
+  VideoTrace trace;
+  trace.labels = classify({&clip, 1}, 1, threads).front();
+  trace.per_frame = token_sizes(config_).per_frame;
+  const std::int64_t count = frames_read(config_, clip);
+  for (std::int64_t f = 0; f < count; ++f) {
+    trace.frames.push_back(std::llround(
+        time_of_frame(f, count, 0, static_cast<double>(clip.shape()[0] - 1))));
+  }
+  autograd::Tape tape(autograd::Record::kNo, threads);
+  nn::Pass pass(tape, weights_);
+  const std::int64_t only = 0;
+  const auto [x, places] =
+      embed_clips(config_, encoder_, pass, {&clip, 1}, {&only, 1}, {});
+  nn::Encoder::Attention seen =
+      encoder_.attention(pass, x, places, {}, OverHeads::kEach);
+  trace.encoder = std::move(seen.layers);
+  trace.pooling = std::move(seen.pooling);
+  return trace;
 }
 
 VideoClassifier VideoClassifier::load(const std::filesystem::path& folder) {

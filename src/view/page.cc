@@ -89,6 +89,13 @@ std::vector<Choice> choose(const Trace& trace, const ExportOptions& options) {
 
 std::size_t size_of(const Trace& trace, const std::vector<Choice>& choices) {
   std::size_t bytes = 0;
+  const auto coded = [](std::size_t size) { return (size + 2) / 3 * 4; };
+  for (const Axis& axis : trace.axes()) {
+    if (!axis.pictures) continue;
+    for (const std::string& image : axis.pictures->images) {
+      bytes += coded(image.size());
+    }
+  }
   for (std::size_t s = 0; s < choices.size(); ++s) {
     const Section& section = trace.sections()[s];
     const auto block = static_cast<std::size_t>(section.rows()) *
@@ -98,12 +105,31 @@ std::size_t size_of(const Trace& trace, const std::vector<Choice>& choices) {
             ? static_cast<std::size_t>((section.rows() + section.columns()) *
                                        section.vector_dim() * 2)
             : 0;
-    const auto coded = [](std::size_t size) { return (size + 2) / 3 * 4; };
     bytes +=
         choices[s].blocks(section) * coded(block) +
         choices[s].heads.size() * choices[s].layers.size() * coded(vectors);
   }
   return bytes;
+}
+
+// The same head of both is shown, so both must have it.
+void check_comparable(const Trace& trace, const Trace& beside) {
+  const auto text_of = [](const Trace& one) {
+    std::string text;
+    for (const Section& section : one.sections()) {
+      text.append(text.empty() ? "" : ", ")
+          .append(section.config().name)
+          .append(" ")
+          .append(std::to_string(section.layers()))
+          .append(" x ")
+          .append(std::to_string(section.config().heads));
+    }
+    return text;
+  };
+  require(text_of(trace) == text_of(beside), kWhere,
+          "what stands beside must have the same sections, layers and heads; "
+          "the first has ",
+          text_of(trace), ", the other ", text_of(beside));
 }
 
 void check_size(std::size_t bytes, std::size_t most) {
@@ -171,6 +197,7 @@ std::string exported_page(const Trace& trace, const ExportOptions& options) {
   std::vector<Choice> beside;
   std::size_t bytes = page.size() + size_of(trace, choices);
   if (options.beside != nullptr) {
+    check_comparable(trace, *options.beside);
     beside = choose(*options.beside, options);
     bytes += size_of(*options.beside, beside);
   }

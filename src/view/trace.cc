@@ -350,6 +350,13 @@ std::size_t Section::bytes() const {
 }
 
 std::size_t Trace::add_axis(Axis axis) {
+  if (axis.pictures) {
+    const AxisPictures& p = *axis.pictures;
+    require(area(p.rows, p.columns) * p.images.size() == axis.tokens.size(),
+            "view::Trace", "'", axis.name, "' must have a token for each of ",
+            p.images.size(), " x ", p.rows, " x ", p.columns,
+            " places; it has ", axis.tokens.size());
+  }
   axes_.push_back(std::move(axis));
   return axes_.size() - 1;
 }
@@ -410,6 +417,10 @@ std::size_t Trace::bytes() const {
   for (const Axis& axis : axes_) {
     for (const std::string& token : axis.tokens) {
       result += token.size() + sizeof(token);
+    }
+    if (!axis.pictures) continue;
+    for (const std::string& image : axis.pictures->images) {
+      result += image.size();
     }
   }
   for (const Section& section : sections_) result += section.bytes();

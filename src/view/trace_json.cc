@@ -57,6 +57,20 @@ Json to_json(const Section& section) {
   return json;
 }
 
+Json to_json(const Axis& axis) {
+  Json json = {{"name", axis.name}, {"tokens", axis.tokens}};
+  if (axis.pictures) {
+    Json images = Json::array();
+    for (const std::string& image : axis.pictures->images) {
+      images.push_back(base64(image));
+    }
+    json["pictures"] = {{"rows", axis.pictures->rows},
+                        {"columns", axis.pictures->columns},
+                        {"images", std::move(images)}};
+  }
+  return json;
+}
+
 Json to_json(const Start& start) {
   Json json = Json::object();
   if (start.section) json["section"] = *start.section;
@@ -80,9 +94,7 @@ nlohmann::ordered_json model_json(const std::string& name, const Note& note) {
 
 std::string header_json(const Trace& trace, const std::string& id) {
   Json axes = Json::array();
-  for (const Axis& axis : trace.axes()) {
-    axes.push_back({{"name", axis.name}, {"tokens", axis.tokens}});
-  }
+  for (const Axis& axis : trace.axes()) axes.push_back(to_json(axis));
   Json sections = Json::array();
   for (const Section& section : trace.sections()) {
     sections.push_back(to_json(section));

@@ -158,6 +158,24 @@ TEST_F(VideoCommand, HasATinyModelThatSaysWhatItIs) {
   }
 }
 
+TEST_F(VideoCommand, WritesAPageWithTheFilmStrip) {
+  const TemporaryFolder folder;
+  const std::string page = (folder.path() / "orbits.html").string();
+  const std::string clip = kExamples / "orbits.npy";
+  const Ended said = run_regard({"video", clip, "--export", page});
+  ASSERT_EQ(said.code, 0) << said.err;
+  EXPECT_EQ(said.out, "orbits\npage -> " + page + "\n");
+  EXPECT_THAT(read_text(page),
+              HasSubstr("\"pictures\":{\"rows\":3,\"columns\":3"));
+  const Ended views = run_regard({"video", clip, "--view", "--views", "2"});
+  EXPECT_EQ(views.code, 2);
+  EXPECT_THAT(views.err, HasSubstr("--view and --export show one clip"));
+  const Ended port = run_regard({"video", clip, "--no-open"});
+  EXPECT_EQ(port.code, 2);
+  EXPECT_THAT(port.err,
+              HasSubstr("--host, --port and --no-open go with --view"));
+}
+
 // A clip as a video of four times its size, `repeats` times over.
 bool write_video(const Tensor& clip, const std::filesystem::path& path,
                  int repeats = 1) {

@@ -106,30 +106,43 @@ TEST_P(EncoderKinds, AttentionIsShares) {
   autograd::Tape tape(autograd::Record::kNo);
   Pass pass(tape, parameters);
   const PackedTokens text = texts_of({9});
-  const Encoder::Attention attention =
-      encoder.attention(pass, encoder.embed(pass, text), text);
-  EXPECT_THAT(attention.layers.shape(), ::testing::ElementsAre(3, 9, 9));
-  const auto weights = attention.layers.view<float, 3>();
+  const Variable x = encoder.embed(pass, text);
+  const auto mean = encoder.attention(pass, x, text);
+  const auto each = encoder.attention(pass, x, text, {}, OverHeads::kEach);
+  const std::int64_t heads = encoder.config().heads;
+  EXPECT_THAT(mean.layers.shape(), ::testing::ElementsAre(3, 1, 9, 9));
+  EXPECT_THAT(each.layers.shape(), ::testing::ElementsAre(3, heads, 9, 9));
+  // Rows [heads, tokens], each of which adds up to 1, and whose mean is `row`.
+  const auto expect_shares = [&](const float* first, std::int64_t stride,
+                                 const float* row) {
+    std::vector<double> sum(9);
+    for (std::int64_t h = 0; h < heads; ++h) {
+      double total = 0;
+      for (std::int64_t k = 0; k < 9; ++k) {
+        const double weight = first[h * stride + k];
+        EXPECT_GE(weight, 0);
+        total += weight;
+        sum[static_cast<std::size_t>(k)] += weight / static_cast<double>(heads);
+      }
+      EXPECT_NEAR(total, 1, 1e-5);
+    }
+    for (std::size_t k = 0; k < 9; ++k) EXPECT_NEAR(sum[k], row[k], 1e-6);
+  };
   for (std::int64_t l = 0; l < 3; ++l) {
     for (std::int64_t q = 0; q < 9; ++q) {
-      double sum = 0;
-      for (std::int64_t k = 0; k < 9; ++k) {
-        EXPECT_GE(weights(l, q, k), 0);
-        sum += static_cast<double>(weights(l, q, k));
-      }
-      EXPECT_NEAR(sum, 1, 1e-5);
+      expect_shares(each.layers.view<float, 4>().at(l, 0, q), 81,
+                    mean.layers.view<float, 4>().at(l, 0, q));
     }
   }
-  double sum = 0;
-  for (const float share : attention.pooling.values<float>()) {
-    sum += static_cast<double>(share);
-  }
-  EXPECT_NEAR(sum, 1, 1e-5);
+  expect_shares(each.pooling.values<float>().data(), 9,
+                mean.pooling.values<float>().data());
+  EXPECT_THAT(each.rollout(), ::testing::Pointwise(::testing::DoubleNear(1e-6),
+                                                   mean.rollout()));
 }
 
 // Two tokens, two layers, by hand: A = (W + 1) / 2, and pooling A2 A1.
 TEST(Rollout, IsTheProductOfTheLayers) {
-  Encoder::Attention attention{Tensor({2, 2, 2}), Tensor({2})};
+  Encoder::Attention attention{Tensor({2, 1, 2, 2}), Tensor({1, 2})};
   const float layers[] = {1, 0, 0.5f, 0.5f, 0, 1, 1, 0};
   std::copy_n(layers, 8, attention.layers.values<float>().begin());
   attention.pooling.values<float>()[1] = 1;

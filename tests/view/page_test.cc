@@ -79,6 +79,24 @@ TEST(ExportedPage, HoldsASecondTraceByNamesOfItsOwn) {
       ThrowsMessage<InvalidArgument>(HasSubstr("the page must have at most")));
 }
 
+TEST(ExportedPage, RefusesASecondTraceOfAnotherModel) {
+  const Trace deeper = small_trace(2);
+  EXPECT_THAT([&] { exported_page(small_trace(), {.beside = &deeper}); },
+              ThrowsMessage<InvalidArgument>(
+                  HasSubstr("the same sections, layers and heads; the first "
+                            "has encoder 1 x 2, the other encoder 2 x 2")));
+}
+
+TEST(ExportedPage, CountsItsPictures) {
+  Trace trace = small_trace();
+  trace.add_axis(
+      {"picture", {"1,1"}, AxisPictures{1, 1, {std::string(3000, 'x')}}});
+  const std::size_t most = viewer_page().size() + 2000;
+  EXPECT_THAT(
+      [&] { exported_page(trace, {.most_bytes = most}); },
+      ThrowsMessage<InvalidArgument>(HasSubstr("the page must have at most")));
+}
+
 TEST(ExportedPage, HoldsTheHeaderAndEveryBlock) {
   const std::string page = exported_page(small_trace());
   const auto header = nlohmann::json::parse(content_of(page, "regard-trace"));

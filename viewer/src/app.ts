@@ -176,7 +176,7 @@ export class App {
   }
 
   sectionName(section: Section): string {
-    return ['encoder', 'decoder', 'cross'].includes(section.name) && isKey(section.name)
+    return ['encoder', 'decoder', 'cross', 'pooling'].includes(section.name) && isKey(section.name)
       ? this.t(section.name)
       : section.name;
   }
@@ -186,6 +186,9 @@ export class App {
     if (!section) return '';
     const { layer, head } = this.state;
     if (layer === 'rollout') return this.t('rolloutOf', { section: this.sectionName(section) });
+    const { length } = this.headsShown;
+    if (this.state.view === 'picture' && length > 1)
+      return this.t('meanOf', { section: this.sectionName(section), layer, heads: length });
     return this.t('placeOf', { section: this.sectionName(section), layer, head });
   }
 
@@ -226,6 +229,19 @@ export class App {
 
   get rowsShown(): number {
     return this.look!.rowsShown;
+  }
+
+  // The heads that are looked at together: in the lines, and over pictures, it may be several.
+  get headsShown(): number[] {
+    const { layer, head, heads, view } = this.state;
+    const several = (view === 'lines' || view === 'picture') && layer !== 'rollout' && heads.length > 0;
+    return several ? heads : [head];
+  }
+
+  // What is looked at, as one: over pictures the mean of several heads.
+  shownBlock(): Block | null {
+    const { layer, head, view } = this.state;
+    return this.look?.mean(layer, view === 'picture' ? this.headsShown : [head]) ?? null;
   }
 
   block(layer: Layer, head: number): Block | null {
@@ -345,14 +361,16 @@ export class App {
   // Whose looks at far words are ranked: the word that was clicked, else the pronoun.
   asker(): { q: number; among: number[] } | null {
     const { trace, focus, pinned } = this.state;
-    if (!trace || this.section!.queries !== this.section!.keys) return null;
+    if (!trace || this.section!.queries !== this.section!.keys || this.section!.pictured) return null;
     if (!pinned || !focus || focus.q === null) return findPronoun(this.lens, this.section!.causal);
     const { q } = focus;
     return { q, among: candidates(this.lens, q, this.section!.causal) };
   }
 
   private fit(trace: Trace, place: Place): Partial<State> {
-    const wanted = place.chosen ? place : { ...place, ...openingPlace(trace) };
+    const opening = place.chosen ? null : openingPlace(trace);
+    const wanted = { ...place, ...opening };
+    if (opening && trace.sections[opening.section].pictured && place.view === 'head') wanted.view = 'picture';
     // The table then says why it opens there.
     const order =
       place.chosen || !hasColumn(trace.sections[wanted.section], 'telling') ? {} : { order: QUESTIONS.telling };
@@ -415,8 +433,8 @@ export class App {
     const { trace } = this.state;
     if (!trace) return;
     const next = { ...this.state, ...patch };
-    if (patch.head !== undefined && !patch.heads && next.heads.length > 0 && !next.heads.includes(patch.head))
-      next.heads = [];
+    const joins = next.view !== 'picture' && next.heads.includes(patch.head ?? -1);
+    if (patch.head !== undefined && !patch.heads && !joins) next.heads = [];
     if (patch.section !== undefined && patch.section !== this.state.section) next.heads = [];
     const fitted = { ...next, ...this.fit(trace, next) };
     // What was said about one head does not follow to the next.

@@ -34,6 +34,14 @@ export function throughLens(block: Block, rows: readonly Group[], columns: reado
   return { rows: rows.length, columns: columns.length, codes };
 }
 
+// The mean of the weights of several heads.
+export function meanBlock(blocks: readonly Block[]): Block {
+  const { rows, columns } = blocks[0];
+  const sums = new Float64Array(rows * columns);
+  for (const { codes } of blocks) codes.forEach((code, i) => (sums[i] += code));
+  return { rows, columns, codes: Uint16Array.from(sums, (sum) => Math.round(sum / blocks.length)) };
+}
+
 // The group that holds a token; null: none does.
 export function groupAt(groups: readonly Group[], token: number): number | null {
   const found = groups.findIndex(({ from, to }) => from <= token && token < to);

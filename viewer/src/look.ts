@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // One trace as it is looked at: what stands on its axes, and the weights that came.
 import { visibleKeys } from './heat';
-import { groupsOf, throughLens, type Pair } from './lens';
+import { groupsOf, meanBlock, throughLens, type Pair } from './lens';
 import { BlockCache, type Source } from './source';
 import { pairOf, showGroups, wordsOf, type Group } from './tokens';
 import { keysOf, queriesOf, shownRows, type Block, type Layer, type Section, type Trace, type Vectors } from './trace';
@@ -39,6 +39,7 @@ export class Look {
   private readonly vectorsHeld = new Map<string, Vectors>();
   private readonly seen = new WeakMap<Block, { name: string; block: Block }>();
   private axes: Axes | null = null;
+  private meanOf: { blocks: Block[]; mean: Block } | null = null;
 
   // `done` hears when something has come, or why it did not.
   constructor(
@@ -114,6 +115,17 @@ export class Look {
       this.seen.set(whole, held);
     }
     return held.block;
+  }
+
+  // The mean of some heads, once all are here.
+  mean(layer: Layer, heads: readonly number[]): Block | null {
+    const blocks = heads.map((head) => this.block(layer, head)).filter((block) => block !== null);
+    if (blocks.length < heads.length) return null;
+    if (blocks.length === 1) return blocks[0];
+    const held = this.meanOf;
+    if (held?.blocks.length !== blocks.length || held.blocks.some((block, i) => block !== blocks[i]))
+      this.meanOf = { blocks, mean: meanBlock(blocks) };
+    return this.meanOf!.mean;
   }
 
   // The queries and keys of a head, like its weights.

@@ -17,6 +17,7 @@ import { findSource } from './source';
 import { GridView } from './views/grid';
 import { HeadView } from './views/head';
 import { LinesView } from './views/lines';
+import { PictureView } from './views/picture';
 import { QkView } from './views/qk';
 import type { View } from './views/view';
 
@@ -32,6 +33,7 @@ class Page {
   private readonly grid = new GridView(this.app, (text) => this.readout.say(text));
   private readonly head = new HeadView(this.app);
   private readonly lines = new LinesView(this.app);
+  private readonly pictures = new PictureView(this.app);
   private readonly besides = { head: new HeadView(this.app, 'other'), lines: new LinesView(this.app, 'other') };
   private readonly captions = [h('figcaption'), h('figcaption')];
   private readonly finds = new Finds(this.app, () => this.reveal());
@@ -92,7 +94,8 @@ class Page {
   }
 
   private get view(): View {
-    return { grid: this.grid, head: this.head, lines: this.lines, qk: this.qk }[this.app.state.view];
+    const { grid, head, lines, qk, pictures: picture } = this;
+    return { grid, head, lines, qk, picture }[this.app.state.view];
   }
 
   // What shows the sentence beside, while there is one.
@@ -213,7 +216,7 @@ class Page {
     const name = fileName(app, kind);
     let content: Blob | null = null;
     if (kind === 'json') {
-      const block = app.block(app.state.layer, app.state.head);
+      const block = app.shownBlock();
       if (block) content = new Blob([toJson(app, block)], { type: 'application/json' });
     } else {
       const picture = this.picture();
@@ -273,6 +276,7 @@ class Page {
       if (app.state.view === 'head') this.head.walk(down, right);
       else if (app.state.view === 'qk') this.qk.walk(down, right);
       else if (app.state.view === 'lines' && down !== 0) this.lines.walk(down);
+      else if (app.state.view === 'picture') this.pictures.walk(down, right);
       else return false;
       return true;
     }
@@ -289,6 +293,7 @@ class Page {
       '2': () => app.go({ view: 'head' }),
       '3': () => app.go({ view: 'lines' }),
       '4': () => app.go({ view: app.section?.vectors ? 'qk' : app.state.view }),
+      '5': () => app.go({ view: app.section?.pictured ? 'picture' : app.state.view }),
       s: () => app.moveSection(1),
       r: () => app.toggleRollout(),
       w: () => this.toolbar.toggleWords(),

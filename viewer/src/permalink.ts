@@ -4,8 +4,8 @@
 import { PAIRS, type Pair } from './lens';
 import type { Layer } from './trace';
 
-export type ViewName = 'grid' | 'head' | 'lines' | 'qk';
-export const VIEWS: readonly ViewName[] = ['grid', 'head', 'lines', 'qk'];
+export type ViewName = 'grid' | 'head' | 'lines' | 'qk' | 'picture';
+export const VIEWS: readonly ViewName[] = ['grid', 'head', 'lines', 'qk', 'picture'];
 
 export interface Place {
   text: string;
@@ -14,7 +14,7 @@ export interface Place {
   section: number;
   layer: Layer;
   head: number;
-  heads: number[]; // those that the lines show; empty means `head` alone
+  heads: number[]; // those that lines and pictures show; empty means `head` alone
   view: ViewName;
   step: number; // from 1; 0 means all
   words: boolean; // pieces are merged
@@ -82,20 +82,21 @@ export function readPlace(hash: string): Place {
 // The same place in a trace that may be smaller than the one it was written for.
 export function fitPlace(
   place: Place,
-  sections: readonly { layers: number; heads: number; rollout: boolean; vectors: unknown }[],
+  sections: readonly { layers: number; heads: number; rollout: boolean; vectors: unknown; pictured: boolean }[],
   steps: number,
 ): Place {
   const section = Math.min(place.section, sections.length - 1);
-  const { layers, heads, rollout, vectors } = sections[section];
+  const { layers, heads, rollout, vectors, pictured } = sections[section];
   const layer = place.layer === 'rollout' ? (rollout ? 'rollout' : 0) : Math.min(place.layer, layers - 1);
+  // A product of layers has no queries and keys of its own.
+  const has = { qk: vectors && layer !== 'rollout', picture: pictured, grid: true, head: true, lines: true };
   return {
     ...place,
     section,
     layer,
     head: Math.min(place.head, heads - 1),
     heads: place.heads.filter((head) => head < heads),
-    // A product of layers has no queries and keys of its own.
-    view: place.view === 'qk' && (!vectors || layer === 'rollout') ? 'head' : place.view,
+    view: has[place.view] ? place.view : 'head',
     step: place.step >= steps ? 0 : place.step,
   };
 }

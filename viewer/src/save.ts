@@ -70,6 +70,7 @@ export function toPng(app: App, picture: Picture): Promise<Blob | null> {
 // The numbers of the head that is looked at, with its tokens.
 export function toJson(app: App, block: Block): string {
   const { trace, section: index, layer, head, pair } = app.state;
+  const mean = app.state.view === 'picture' && app.headsShown.length > 1;
   const section = app.section!;
   const words = app.state.words && app.hasPieces && app.state.view !== 'qk';
   const whole = !words && pair === '';
@@ -89,8 +90,9 @@ export function toJson(app: App, block: Block): string {
       section: section.name,
       section_index: index,
       layer,
-      head: layer === 'rollout' ? null : head,
-      statistics: layer === 'rollout' ? null : section.statistics[layer][head],
+      head: layer === 'rollout' || mean ? null : head,
+      mean_of_heads: mean ? app.headsShown : null,
+      statistics: layer === 'rollout' || mean ? null : section.statistics[layer][head],
       words,
       pair: pair === '' ? null : pair,
       queries: whole ? queriesOf(trace!, section) : app.queries,
@@ -104,9 +106,9 @@ export function fileName(app: App, ending: string): string {
   const { view, layer, head } = app.state;
   const name = app.section?.name.replace(/[^\w-]+/g, '_') || 'section';
   if (view === 'grid' && ending !== 'json') return `regard-heads.${ending}`;
-  return layer === 'rollout'
-    ? `regard-${name}-rollout.${ending}`
-    : `regard-${name}-layer${layer}-head${head}.${ending}`;
+  if (layer === 'rollout') return `regard-${name}-rollout.${ending}`;
+  const what = view === 'picture' && app.headsShown.length > 1 ? 'mean' : `head${head}`;
+  return `regard-${name}-layer${layer}-${what}.${ending}`;
 }
 
 export function download(name: string, content: Blob): void {

@@ -66,8 +66,9 @@ export function rank(section: Section, order: Order, link: Link = []): HeadPlace
   });
 }
 
-// Where the page opens: the most telling head of those that `start` allows.
-export function openingPlace(trace: Trace): HeadPlace & { section: number } {
+// Where the page opens: the most telling head of those that `start` allows; over
+// pictures, where nobody named a head, all heads of its layer.
+export function openingPlace(trace: Trace): HeadPlace & { section: number; heads: number[] } {
   const { start } = trace;
   let best = { section: start.section ?? 0, layer: start.layer ?? 0, head: start.head ?? 0 };
   let most = -1;
@@ -80,5 +81,7 @@ export function openingPlace(trace: Trace): HeadPlace & { section: number } {
       most = telling;
     }
   });
-  return best;
+  const { pictured, heads } = trace.sections[best.section];
+  const all = pictured && start.head === undefined ? Array.from({ length: heads }, (_, head) => head) : [];
+  return { ...best, heads: all };
 }

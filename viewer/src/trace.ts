@@ -21,11 +21,20 @@ export interface Section {
   statistics: HeadStatistics[][];
   rollout: boolean;
   vectors: { dim: number; scale: number } | null; // of its queries and keys, where they can be had
+  pictured: boolean; // its keys are places of pictures
+}
+
+// Pictures whose places are the tokens of an axis: picture by picture, row by row.
+export interface Pictures {
+  rows: number;
+  columns: number;
+  images: string[]; // addresses that hold a PNG file
 }
 
 export interface Axis {
   name: string;
   tokens: string[];
+  pictures: Pictures | null;
 }
 
 export interface Model {
@@ -180,7 +189,24 @@ function parseSection(value: unknown, name: string, axes: number): Section {
     statistics,
     rollout: json.rollout === true,
     vectors: parseVectors(json.vectors, `${name}.vectors`),
+    pictured: false,
   };
+}
+
+function parseAxis(value: unknown, name: string): Axis {
+  const axis = object(value, name);
+  const tokens = list(axis.tokens, `${name}.tokens`).map(text);
+  if (axis.pictures === undefined || axis.pictures === null) return { name: text(axis.name), tokens, pictures: null };
+  const json = object(axis.pictures, `${name}.pictures`);
+  const rows = count(json.rows, `${name}.pictures.rows`, 1024);
+  const columns = count(json.columns, `${name}.pictures.columns`, 1024);
+  const images = list(json.images, `${name}.pictures.images`).map((image) => {
+    if (!/^[A-Za-z0-9+/]+={0,2}$/.test(text(image))) fail(`${name}.pictures.images must be in base64`);
+    return `data:image/png;base64,${text(image)}`;
+  });
+  if (rows * columns * images.length !== tokens.length)
+    fail(`${name}.pictures must have ${tokens.length} places; there are ${rows * columns * images.length}`);
+  return { name: text(axis.name), tokens, pictures: { rows, columns, images } };
 }
 
 function parseVectors(value: unknown, name: string): Section['vectors'] {
@@ -213,14 +239,12 @@ export function parseTrace(value: unknown): Trace {
   const json = object(value, 'header');
   if (json.format !== 'regard-trace') fail('format must be "regard-trace"');
   if (json.version !== 1) fail(`this page reads version 1; version ${String(json.version)} came`);
-  const axes = list(json.axes, 'axes').map((entry, i) => {
-    const axis = object(entry, `axes[${i}]`);
-    return { name: text(axis.name), tokens: list(axis.tokens, `axes[${i}].tokens`).map(text) };
-  });
+  const axes = list(json.axes, 'axes').map((entry, i) => parseAxis(entry, `axes[${i}]`));
   const sections = list(json.sections, 'sections').map((entry, i) =>
     parseSection(entry, `sections[${i}]`, axes.length),
   );
   if (sections.length === 0) fail('sections must not be empty');
+  for (const section of sections) section.pictured = axes[section.keys].pictures !== null;
   const model = object(json.model ?? {}, 'model');
   return {
     id: text(json.id),

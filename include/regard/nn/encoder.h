@@ -5,6 +5,7 @@
 #include <memory>
 #include <vector>
 
+#include "regard/attention/weights.h"
 #include "regard/nn/batch.h"
 #include "regard/nn/layers.h"
 #include "regard/nn/transformer.h"
@@ -88,10 +89,11 @@ class Encoder {
   }
 
   // What every layer looks at in one text, of which x is what embed() gave, and
-  // how much of what is pooled comes from each token.
+  // how much of what is pooled comes from each token, which adds up to 1. There
+  // is one head where their mean is asked for.
   struct Attention {
-    Tensor layers;   // [layers, tokens, tokens]: the mean of the heads
-    Tensor pooling;  // [tokens]; adds up to 1
+    Tensor layers;   // [layers, heads, tokens, tokens]
+    Tensor pooling;  // [heads, tokens]
 
     // Attention rollout (Abnar and Zuidema, 2020): the share of each token in
     // what is pooled, where every layer passes on half by its attention and
@@ -99,7 +101,8 @@ class Encoder {
     std::vector<double> rollout() const;
   };
   Attention attention(Pass& pass, Variable x, const PackedTokens& text,
-                      const Mask& mask = {}) const;
+                      const Mask& mask = {},
+                      OverHeads heads = OverHeads::kMean) const;
 
  private:
   struct Tables;  // made when the first text comes

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "regard/core/threads.h"
+#include "regard/nn/decoding.h"
 #include "regard/nn/encoder.h"
 #include "regard/pictures/mobilenet.h"
 #include "regard/tasks/example_task.h"
@@ -75,6 +76,15 @@ struct Caption {
   std::vector<std::vector<float>> alignment;  // [pieces][places]
 };
 
+// What every head looked at while a caption was written. Its source are the
+// places of the picture, row by row.
+struct CaptionTrace {
+  std::string text;
+  std::vector<std::string> written;  // by each step, the end too
+  std::vector<std::string> read;     // by each step: what was written before
+  nn::AttentionTrace weights;
+};
+
 // A model that says what is in a picture. It is a folder: config.json,
 // model.safetensors, the tokenizer's file and, where it looks through
 // MobileNetV2, features.safetensors.
@@ -98,6 +108,11 @@ class Captioner {
   // for options that make no sense.
   std::vector<Caption> caption(std::span<const std::filesystem::path> files,
                                const CaptionOptions& options = {}) const;
+
+  // The caption of one file, and how it came about. Throws what caption()
+  // throws.
+  CaptionTrace trace(const std::filesystem::path& file,
+                     const CaptionOptions& options = {}) const;
 
  private:
   struct Parts;

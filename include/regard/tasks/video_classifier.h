@@ -73,6 +73,17 @@ ExampleTask make_video_task(const VideoConfig& config,
                             const VideoData& held_out, std::uint64_t seed,
                             Threads threads = {});
 
+// What every head looked at in a clip. Its tokens are those of frame 0, then of
+// frame 1, ...
+struct VideoTrace {
+  std::vector<LabelProbability> labels;  // the likeliest first
+  std::vector<std::int64_t> frames;      // of the clip: those nearest to what
+                                         // was read
+  std::int64_t per_frame = 1;            // tokens
+  Tensor encoder;                        // [layers, heads, tokens, tokens]
+  Tensor pooling;                        // [heads, tokens]
+};
+
 // A model that says what clips show. It is a folder: config.json,
 // model.safetensors.
 class VideoClassifier {
@@ -92,6 +103,9 @@ class VideoClassifier {
   std::vector<std::vector<LabelProbability>> classify(
       std::span<const Tensor> clips, std::int64_t views = 1,
       Threads threads = {}) const;
+
+  // How it came to what classify() says of a whole clip.
+  VideoTrace trace(const Tensor& clip, Threads threads = {}) const;
 
  private:
   // Row i: the probability of each label for clip i.

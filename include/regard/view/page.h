@@ -28,8 +28,9 @@ struct ExportOptions {
 };
 
 // The page with a trace inside: it works without a network and asks for
-// nothing. Throws InvalidArgument for a layer or head that no section has, and
-// where the page would be larger than most_bytes.
+// nothing. Throws InvalidArgument for a layer or head that no section has, for
+// a trace beside it with other sections, layers or heads, and where the page
+// would be larger than most_bytes.
 std::string exported_page(const Trace& trace,
                           const ExportOptions& options = {});
 

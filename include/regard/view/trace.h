@@ -14,10 +14,19 @@
 
 namespace regard::view {
 
-// The tokens along one side of a picture.
+// Pictures whose places are the tokens of an axis: those of picture i are
+// [i * rows * columns, (i + 1) * rows * columns), row by row.
+struct AxisPictures {
+  std::int64_t rows = 1;
+  std::int64_t columns = 1;
+  std::vector<std::string> images;  // PNG files
+};
+
+// The tokens along one side of a matrix of weights.
 struct Axis {
   std::string name;
   std::vector<std::string> tokens;
+  std::optional<AxisPictures> pictures = {};
 };
 
 // What a head does, in numbers: means over the rows that see anything. Those
@@ -167,6 +176,7 @@ class Trace {
   // Throws InvalidArgument where no section has such a head.
   void set_start(Start start);
 
+  // Throws InvalidArgument for pictures with more or fewer places than tokens.
   std::size_t add_axis(Axis axis);
   // Throws InvalidArgument for an axis that is not there, a section without
   // heads, and self attention between axes of different lengths.

@@ -6,7 +6,7 @@ import type { Key } from '../i18n';
 const KEYS: readonly [string[], Key][] = [
   [['←', '→', '↑', '↓'], 'keyArrows'],
   [['Shift', '←→↑↓'], 'keyShift'],
-  [['1', '2', '3', '4'], 'keyViews'],
+  [['1', '2', '3', '4', '5'], 'keyViews'],
   [['S'], 'keySection'],
   [['R'], 'keyRollout'],
   [['W'], 'keyWords'],

@@ -44,8 +44,8 @@ export class Legend {
       this.palette.replaceChildren(...PALETTES.map((one) => h('option', { value: one }, app.t(one))));
       this.curve.replaceChildren(...CURVES.map((one) => h('option', { value: one }, app.t(one))));
     }
-    // Lines are coloured by head: there the scale alone matters.
-    const colored = app.state.view !== 'lines';
+    // Lines are coloured by head, pictures have their own: there the scale alone matters.
+    const colored = app.state.view !== 'lines' && app.state.view !== 'picture';
     this.element.hidden = app.state.view === 'qk'; // whose colours have a sign
     this.colors.hidden = !colored;
     this.paletteField.hidden = !colored;

@@ -25,12 +25,15 @@ export class Readout {
     this.sentence.textContent = text;
   }
 
-  // The heads that are spoken of: all that the lines show, otherwise one.
+  // The heads that are spoken of: all that the lines show, otherwise one, or a mean.
   private heads(): { head: number; block: Block }[] {
     const { app } = this;
-    const { layer, head, heads, view } = app.state;
-    const all = view === 'lines' && layer !== 'rollout' && heads.length > 0 ? heads : [head];
-    return all.flatMap((one) => {
+    const { layer, head, view } = app.state;
+    if (view === 'picture') {
+      const block = app.shownBlock();
+      return block ? [{ head, block }] : [];
+    }
+    return app.headsShown.flatMap((one) => {
       const block = app.block(layer, one);
       return block ? [{ head: one, block }] : [];
     });

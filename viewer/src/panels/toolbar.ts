@@ -156,6 +156,7 @@ export class Toolbar {
     if (changed.has('trace') || changed.has('language')) this.build();
     VIEWS.forEach((one, i) => choose(this.views.children[i], one === view));
     (this.views.children[VIEWS.indexOf('qk')] as HTMLElement).hidden = !app.section!.vectors;
+    (this.views.children[VIEWS.indexOf('picture')] as HTMLElement).hidden = !app.section!.pictured;
     this.words.hidden = view === 'grid' || view === 'qk' || !app.hasPieces;
     choose(this.words, app.state.words);
     this.pair.hidden = view === 'grid' || !app.hasPair;
@@ -166,7 +167,8 @@ export class Toolbar {
     this.layer.element.hidden = rolled || one.layers === 1;
     this.head.element.hidden = rolled || one.heads === 1;
     this.layer.show(app.t('layerOf', { layer: rolled ? '' : layer }));
-    this.head.show(app.t('headOf', { head }));
+    const mean = view === 'picture' && app.headsShown.length > 1;
+    this.head.show(mean ? app.t('headsMean') : app.t('headOf', { head }));
     this.rollout.hidden = !one.rollout;
     choose(this.rollout, rolled);
     this.zoom.hidden = view !== 'head';

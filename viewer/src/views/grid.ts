@@ -57,8 +57,10 @@ export class GridView implements View {
 
   private buildSection(section: Section, index: number): HTMLElement {
     const { app } = this;
-    const alone = section.name === 'decoder' && app.state.trace!.sections.length === 1;
-    const note = `${section.name}${alone ? 'Only' : ''}Note`;
+    const { axes, sections } = app.state.trace!;
+    const alone = section.name === 'decoder' && sections.length === 1;
+    const kind = alone ? 'Only' : axes.some((axis) => axis.pictures) ? 'Picture' : '';
+    const note = `${section.name}${kind}Note`;
     const heading = h('h3', { class: 'figure-title' }, app.sectionName(section));
     if (section.rollout) {
       heading.append(

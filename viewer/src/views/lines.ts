@@ -2,24 +2,25 @@
 // Tokens on two sides and lines between them, for one head or several.
 import type { App, Changed, Side } from '../app';
 import { headColor } from '../color';
-import { choose, fitCanvas, h } from '../dom';
+import { fitCanvas, h } from '../dom';
 import { largest } from '../heat';
 import { layoutLines, type LinesLayout } from '../layout';
 import { linesOfKey, linesOfQuery, paintLines, strongestLines, type Line, type LinesPicture } from '../lines';
 import type { Look } from '../look';
 import { CanvasPen, SANS, type Picture } from '../pen';
 import type { Block } from '../trace';
+import { HeadChips } from './head_chips';
 import { widest, type View } from './view';
 
 const MOST_LINES = 2400;
 
 export class LinesView implements View {
-  private readonly chips = h('div', { class: 'chips heads', role: 'group' });
+  private readonly chips: HeadChips;
   private readonly canvas = h('canvas', { role: 'img', tabindex: 0 });
   private readonly paper = h('div', { class: 'paper' }, this.canvas);
   private readonly scroller = h('div', { class: 'chart scroll' }, this.paper);
   private readonly remark = h('p', { class: 'remark' });
-  readonly element = h('div', { class: 'lines-view' }, this.chips, this.scroller, this.remark);
+  readonly element: HTMLElement;
   private layout: LinesLayout | null = null;
   private readonly strongest = new WeakMap<Block, { rows: number; limit: number; lines: Line[]; max: number }>();
   private waiting = 0;
@@ -28,6 +29,8 @@ export class LinesView implements View {
     private readonly app: App,
     private readonly side: Side = 'main',
   ) {
+    this.chips = new HeadChips(app);
+    this.element = h('div', { class: 'lines-view' }, this.chips.element, this.scroller, this.remark);
     new ResizeObserver(() => this.draw()).observe(this.element);
     this.scroller.addEventListener('scroll', () => this.redrawSoon(), { passive: true });
     this.listenToPointer();
@@ -44,63 +47,13 @@ export class LinesView implements View {
         (key) => changed.has(key as never),
       )
     )
-      this.buildChips();
+      this.chips.build();
     if (changed.has('trace') || changed.has('otherTrace') || changed.has('section')) this.scroller.scrollTop = 0;
     this.draw();
   }
 
   private get heads(): number[] {
-    const { layer, head, heads } = this.app.state;
-    return layer === 'rollout' || heads.length === 0 ? [head] : heads;
-  }
-
-  private buildChips(): void {
-    const { app } = this;
-    const section = app.section!;
-    const { dark } = app.theme;
-    const rollout = app.state.layer === 'rollout';
-    this.chips.hidden = rollout || section.heads === 1;
-    this.chips.setAttribute('aria-label', app.t('headsShown'));
-    const chosen = this.heads;
-    const chips = Array.from({ length: section.heads }, (_, head) => {
-      const on = chosen.includes(head);
-      const chip = h(
-        'button',
-        {
-          type: 'button',
-          class: 'chip',
-          'aria-label': app.t('headOf', { head }),
-          click: () => this.toggle(head),
-        },
-        String(head),
-      );
-      chip.style.setProperty('--chip', headColor(head, dark));
-      choose(chip, on);
-      return chip;
-    });
-    const all = h(
-      'button',
-      {
-        type: 'button',
-        class: 'chip plain',
-        click: () => app.go({ heads: Array.from({ length: section.heads }, (_, i) => i) }),
-      },
-      app.t('allHeads'),
-    );
-    const one = h(
-      'button',
-      { type: 'button', class: 'chip plain', click: () => app.go({ heads: [] }) },
-      app.t('oneHead'),
-    );
-    this.chips.replaceChildren(h('span', { class: 'label' }, app.t('headsShown')), ...chips, all, one);
-  }
-
-  private toggle(head: number): void {
-    const { app } = this;
-    const now = this.heads;
-    const next = now.includes(head) ? now.filter((one) => one !== head) : [...now, head].sort((a, b) => a - b);
-    if (next.length === 0) return;
-    app.go({ heads: next.length > 1 ? next : [], head: next.includes(app.state.head) ? app.state.head : next[0] });
+    return this.app.headsShown;
   }
 
   private focus(): LinesPicture['focus'] {

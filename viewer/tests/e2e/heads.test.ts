@@ -38,9 +38,9 @@ describe.skipIf(!hasBrowser)('the heads', patient, () => {
     await page.locator('.thumb').nth(1).click();
     await expectText(page.locator('h2.figure-title')).toBe('Encoder · layer 0 · head 1');
     await pointAt(page, 0.3, 0.5);
-    const [, shown, q, k] = (
-      await readText(page.locator('.reading'), /→ .*?([\d.]+) %.*query (\d+) · key (\d+)/)
-    ).map(Number);
+    const [, shown, q, k] = (await readText(page.locator('.reading'), /→ .*?([\d.]+) %.*query (\d+) · key (\d+)/)).map(
+      Number,
+    );
     if (!REAL) {
       const tokens = tokenize(CAT).length;
       const weight = row(0, 0, 1, q - 1, tokens, tokens, false)[k - 1];

@@ -5,7 +5,7 @@ import { execFileSync, spawn, type ChildProcess } from 'node:child_process';
 import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import { homedir } from 'node:os';
 import { join } from 'node:path';
-import { pathToFileURL } from 'node:url';
+import { fileURLToPath, pathToFileURL } from 'node:url';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { patient } from './browser';
 import {
@@ -38,9 +38,9 @@ const PAIRS = [
 ];
 
 // The address that the program prints, or null where it was built without a server.
-function serve(model: string): Promise<{ child: ChildProcess; url: string } | null> {
+function serve(...what: string[]): Promise<{ child: ChildProcess; url: string } | null> {
   return new Promise((done, fail) => {
-    const child = spawn(PROGRAM, ['view', '--model', model, '--port', '0', '--no-open'], {
+    const child = spawn(PROGRAM, [...what, '--port', '0', '--no-open'], {
       stdio: ['ignore', 'pipe', 'pipe'],
     });
     let said = '';
@@ -108,7 +108,7 @@ describe.skipIf(!hasBrowser || PROGRAM === '')('regard view', patient, () => {
       ],
       { stdio: 'pipe' },
     );
-    server = await serve(model());
+    server = await serve('view', '--model', model());
   });
   afterAll(() => void server?.child.kill('SIGINT'));
 
@@ -167,6 +167,36 @@ describe.skipIf(!hasBrowser || PROGRAM === '')('regard view', patient, () => {
     await expectText(page.locator('.translation')).toMatch(/[\u4e00-\u9fff]/);
     await expectVisible(page.locator('.notice')).toBe(false);
     expect(harness.opened[0].requests.filter((url) => !url.startsWith('data:'))).toEqual([pathToFileURL(file).href]);
+  });
+
+  const examples = fileURLToPath(new URL('../../../examples/', import.meta.url));
+  const shapes = process.env.REGARD_EXAMPLES ?? examples;
+  it.skipIf(!existsSync(join(shapes, 'shapes.png')))('caption --view lights what each word looked at', async (test) => {
+    const given = await serve('caption', join(shapes, 'shapes.png'), '--view');
+    if (!given) return test.skip();
+    try {
+      const page = await visit(given.url);
+      await expectText(page.locator('.translation')).toBe('a red circle above two blue squares');
+      await page.locator('.caption-words .word', { hasText: 'red' }).click();
+      await expectText(page.locator('.strongest .token').first()).toBe('1,3'); // where the red circle is
+      await page.locator('.caption-words .word', { hasText: 'squares' }).click();
+      await expectText(page.locator('.strongest .token').first()).toMatch(/^2,[23]$/);
+      const { requests } = harness.opened[0];
+      expect(requests.filter((url) => !url.startsWith(given.url) && !url.startsWith('data:'))).toEqual([]);
+    } finally {
+      given.child.kill('SIGINT');
+    }
+    return undefined;
+  });
+
+  it.skipIf(!existsSync(join(shapes, 'shapes')))('video --export has a film strip of every head', async () => {
+    const file = join(harness.folder, 'orbits.html');
+    execFileSync(PROGRAM, ['video', join(shapes, 'shapes/orbits.npy'), '--export', file], { stdio: 'pipe' });
+    const page = await visit(pathToFileURL(file).href);
+    await expectText(page.locator('.translation')).toBe('orbits');
+    await expectText(page.locator('h2.figure-title')).toBe('Pooling · layer 0 · mean of 4 heads');
+    await expectAttribute(page.locator('.places .lit'), 'data-query').toBe('orbits');
+    await expectCount(page.locator('.film .one-head')).toBe(4);
   });
 
   // What transformers gives for these heads of the real model: 0.68 and 0.28, 0.67 and 0.56.

@@ -2,7 +2,8 @@
 import { beforeEach, expect, it, vi } from 'vitest';
 import { App } from '../../src/app';
 import type { Info, Source } from '../../src/source';
-import type { Block, Trace } from '../../src/trace';
+import { parseTrace, type Block, type Trace } from '../../src/trace';
+import { pictured } from '../mock/pictured';
 
 // As much of a browser as the state asks for.
 beforeEach(() => {
@@ -20,7 +21,7 @@ function traceOf(id: string, tokens = ['a']): Trace {
     source: id,
     target: '',
     steps: 0,
-    axes: [{ name: 'source', tokens }],
+    axes: [{ name: 'source', tokens, pictures: null }],
     sections: [
       {
         name: 'encoder',
@@ -33,6 +34,7 @@ function traceOf(id: string, tokens = ['a']): Trace {
         statistics: [[{ telling: 0, entropy: 0, distance: null, first: null, previous: null, same: null }]],
         rollout: false,
         vectors: null,
+        pictured: false,
       },
     ],
   };
@@ -165,4 +167,30 @@ it('opens where the pronoun looks most, unless somebody named a head', async () 
   expect(app.state.pinned).toBe(true);
   await app.ask('the dog said it sleeps', '');
   expect(app.state.focus).toBeNull(); // the reader's place stays
+});
+
+it('opens a picture with the mean of its heads, and a head that is chosen is alone', async () => {
+  const source = new SlowSource();
+  const trace = parseTrace(pictured().header);
+  source.info = async () => ({ ...(await new SlowSource().info()), canRead: false, trace });
+  const app = new App(source);
+  await app.start();
+  expect(app.state).toMatchObject({ view: 'picture', section: 2, heads: [0, 1, 2, 3] });
+  expect(app.headsShown).toEqual([0, 1, 2, 3]);
+  expect(app.placeName()).toMatch(/^Cross · layer \d · mean of 4 heads$/);
+  // All four are asked for, and what is shown is their mean.
+  expect(app.shownBlock()).toBeNull();
+  expect(source.asked.length).toBe(4);
+  source.asked.forEach(({ come }, head) => come({ rows: 5, columns: 6, codes: new Uint16Array(30).fill(10 * head) }));
+  await vi.waitFor(() => expect(app.shownBlock()?.codes[0]).toBe(15));
+  expect(app.shownBlock()).toBe(app.shownBlock()); // made once
+  app.moveHead(1);
+  expect(app.headsShown).toEqual([app.state.head]);
+  expect(app.shownBlock()!.codes[0]).toBe(10 * app.state.head);
+  // In the lines, a head that is among those shown stays among them.
+  app.go({ view: 'lines', heads: [0, 1] });
+  app.go({ head: 1 });
+  expect(app.headsShown).toEqual([0, 1]);
+  app.go({ section: 1, view: 'picture' });
+  expect(app.state.view).toBe('head'); // the decoder reads words
 });

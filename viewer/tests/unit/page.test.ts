@@ -70,17 +70,22 @@ describe('the address', () => {
   it('is kept inside a smaller trace', () => {
     const fitted = fitPlace(
       { ...place, layer: 'rollout', heads: [0, 7] },
-      [{ layers: 2, heads: 2, rollout: false, vectors: null }],
+      [{ layers: 2, heads: 2, rollout: false, vectors: null, pictured: false }],
       3,
     );
     expect(fitted).toMatchObject({ section: 0, layer: 0, head: 1, heads: [0], step: 0 });
   });
   it('shows queries and keys only where there are some', () => {
     const wanted: Place = { ...place, section: 0, view: 'qk', layer: 0 };
-    const sections = (vectors: unknown) => [{ layers: 2, heads: 2, rollout: true, vectors }];
+    const sections = (vectors: unknown) => [{ layers: 2, heads: 2, rollout: true, vectors, pictured: false }];
     expect(fitPlace(wanted, sections({}), 9).view).toBe('qk');
     expect(fitPlace(wanted, sections(null), 9).view).toBe('head');
     expect(fitPlace({ ...wanted, layer: 'rollout' }, sections({}), 9).view).toBe('head');
+  });
+  it('shows pictures only where there are some', () => {
+    const sections = (pictured: boolean) => [{ layers: 2, heads: 2, rollout: false, vectors: null, pictured }];
+    expect(fitPlace({ ...place, view: 'picture' }, sections(true), 9).view).toBe('picture');
+    expect(fitPlace({ ...place, view: 'picture' }, sections(false), 9).view).toBe('head');
   });
 });
 
@@ -132,6 +137,7 @@ describe('statistics', () => {
     causal: false,
     rollout: true,
     vectors: null,
+    pictured: false,
     thumbnails: { rows: 0, columns: 0, data: new Uint8Array() },
     statistics: [
       [one(2, 0.1), one(null, 0.5)],
@@ -159,12 +165,16 @@ describe('statistics', () => {
     });
     const trace = (start: object, ...sections: Section[]) => ({ sections, start }) as unknown as Trace;
     const two = [told(0.1, 0.2, 0.3, 0.2), told(0.1, 0.9, 0.3, 0.4)];
-    expect(openingPlace(trace({}, ...two))).toEqual({ section: 1, layer: 0, head: 1 });
-    expect(openingPlace(trace({ section: 0 }, ...two))).toEqual({ section: 0, layer: 1, head: 0 });
-    expect(openingPlace(trace({ layer: 1 }, ...two))).toEqual({ section: 1, layer: 1, head: 1 });
-    expect(openingPlace(trace({ layer: 1, head: 0, section: 0 }, ...two))).toEqual({ section: 0, layer: 1, head: 0 });
+    expect(openingPlace(trace({}, ...two))).toMatchObject({ section: 1, layer: 0, head: 1 });
+    expect(openingPlace(trace({ section: 0 }, ...two))).toMatchObject({ section: 0, layer: 1, head: 0 });
+    expect(openingPlace(trace({ layer: 1 }, ...two))).toMatchObject({ section: 1, layer: 1, head: 1 });
+    expect(openingPlace(trace({ layer: 1, head: 0, section: 0 }, ...two))).toMatchObject({
+      section: 0,
+      layer: 1,
+      head: 0,
+    });
     // A trace from before there was such a number.
-    expect(openingPlace(trace({}, told(null, null, null, null)))).toEqual({ section: 0, layer: 0, head: 0 });
+    expect(openingPlace(trace({}, told(null, null, null, null)))).toMatchObject({ section: 0, layer: 0, head: 0 });
   });
   it('ask only what can be answered', () =>
     expect(questionsFor(section)).toEqual(['sharp', 'diffuse', 'first', 'same']));

@@ -84,7 +84,7 @@ def named_gradients(net, weight, bias):
     parts, layer = (DISTIL, "transformer.layer") if distil else (BERT, "encoder.layer")
     queries = ["attention.q_lin", "attention.k_lin", "attention.v_lin"] if distil else [
         "attention.self.query", "attention.self.key", "attention.self.value"]
-    first = net.config.pad_token_id + 1 if "roberta" in net.config.model_type else 0
+    first = net.config.pad_token_id + 1 if net.config.model_type in ("roberta", "xlm-roberta", "camembert") else 0
     ours = {"embedding.weight": theirs["embeddings.word_embeddings.weight"],
             "positions.weight": theirs["embeddings.position_embeddings.weight"][first:],
             "head.weight": weight.grad, "head.bias": bias.grad}

@@ -25,6 +25,7 @@ BENCHMARKS = sorted(path.stem for path in HERE.glob("*.py") if path.stem != "ben
 THROUGH_PYTHON = {
     "accuracy": "Errors against double, beside PyTorch's and ONNX Runtime's",
     "embed": "A pretrained encoder beside sentence-transformers, ONNX Runtime and OpenVINO",
+    "fine_tune": "A pretrained encoder trained further, beside transformers and PyTorch",
     "torch": "Calls through Python beside PyTorch's",
     "view": "The viewer's server",
 }

@@ -67,8 +67,7 @@ nlohmann::json text_in_json(const tasks::Classifier& model,
                             const ClassifyFlags& flags, const std::string& text,
                             const Labels& found) {
   return {{"text", text},
-          {"labels", nlohmann::json::parse(
-                         json_of(found, model.config().labels, flags.top))}};
+          {"labels", json_of(found, model.config().labels, flags.top)}};
 }
 
 void explain(const tasks::Classifier& model, const ClassifyFlags& flags,

@@ -51,6 +51,14 @@ std::string content_hash(std::string_view text) {
   return content_hash(std::as_bytes(std::span(text.data(), text.size())));
 }
 
+std::string content_hash(const StateDict& weights) {
+  std::string all;
+  for (const auto& [name, tensor] : weights) {
+    all += name + content_hash({tensor.bytes(), tensor.byte_count()});
+  }
+  return content_hash(all);
+}
+
 std::string file_hash(const std::filesystem::path& path) {
   const io::MappedFile file(path, "search");
   return content_hash(file.bytes());

@@ -32,14 +32,14 @@ std::string line_of(Labels found, std::span<const std::string> labels,
   return line + "\n";
 }
 
-std::string json_of(Labels found, std::span<const std::string> labels,
-                    std::int64_t top) {
+nlohmann::json json_of(Labels found, std::span<const std::string> labels,
+                       std::int64_t top) {
   nlohmann::json out = nlohmann::json::array();
   for (const tasks::LabelProbability& one : shown(found, top)) {
     out.push_back({{"label", labels[static_cast<std::size_t>(one.label)]},
                    {"probability", one.probability}});
   }
-  return out.dump();
+  return out;
 }
 
 std::string report(const tasks::ClassificationScore& score, const char* unit) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <nlohmann/json_fwd.hpp>
 #include <span>
 #include <string>
 
@@ -12,11 +13,11 @@
 namespace regard::cli {
 
 // The likeliest labels, at most `top`: label, tab, probability, tab, ..., and a
-// line end; or an array of JSON.
+// line end; or an array in JSON.
 std::string line_of(std::span<const tasks::LabelProbability> found,
                     std::span<const std::string> labels, std::int64_t top);
-std::string json_of(std::span<const tasks::LabelProbability> found,
-                    std::span<const std::string> labels, std::int64_t top);
+nlohmann::json json_of(std::span<const tasks::LabelProbability> found,
+                       std::span<const std::string> labels, std::int64_t top);
 
 // Accuracy, macro F1, each label and the confusion matrix. `unit` is what was
 // scored, such as "text"; `units` more than one of them.

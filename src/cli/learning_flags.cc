@@ -7,8 +7,36 @@
 
 #include "cli/checks.h"
 #include "cli/usage_error.h"
+#include "regard/train/batches.h"
 
 namespace regard::cli {
+namespace {
+
+template <typename Files>
+void add_held_out(App& app, Files& valid, double& share) {
+  app.add_option("--valid", valid, "Others to validate with")
+      ->type_name("FILE")
+      ->group("Data");
+  app.add_option("--valid-share", share,
+                 "Share to hold out where no file is given")
+      ->capture_default_str()
+      ->check(real_between(0, 0.9))
+      ->group("Data");
+}
+
+bool schedule_ends(const LearningFlags& f) {
+  return f.schedule == "cosine" || f.schedule == "linear";
+}
+
+}  // namespace
+
+void add_held_out_flags(App& app, std::string& valid, double& share) {
+  add_held_out(app, valid, share);
+}
+void add_held_out_flags(App& app, std::vector<std::string>& valid,
+                        double& share) {
+  add_held_out(app, valid, share);
+}
 
 void add_folder_flags(App& app, LearningFlags& f) {
   app.add_option("--out", f.out, "Folder of the model")
@@ -46,7 +74,7 @@ void add_learning_flags(App& app, LearningFlags& f) {
   count("--batch-tokens", f.batch_tokens, 1, "Tokens of a batch");
   count("--accumulate", f.accumulate, 1, "Batches of an update");
   app.add_option("--schedule", f.schedule, "Of the learning rate")
-      ->check(member_of({"inverse-sqrt", "cosine", "constant"}))
+      ->check(member_of({"inverse-sqrt", "cosine", "linear", "constant"}))
       ->capture_default_str()
       ->group(group);
   real("--lr", f.rate, "Highest learning rate");
@@ -78,17 +106,27 @@ void check(const LearningFlags& f) {
   if (f.updates == 0 && f.epochs == 0) {
     throw UsageError("--updates or --epochs must set an end");
   }
-  if (f.schedule == "cosine" && f.updates == 0) {
-    throw UsageError("a cosine needs --updates, to know its end");
-  }
-  if (f.schedule == "cosine" && f.updates <= f.warmup) {
+  if (schedule_ends(f) && f.updates > 0 && f.updates <= f.warmup) {
     throw UsageError(fmt::format(
-        "a cosine must end after its --warmup; --updates is {}, --warmup {}",
-        f.updates, f.warmup));
+        "a {} must end after its --warmup; --updates is {}, --warmup {}",
+        f.schedule == "linear" ? "line" : "cosine", f.updates, f.warmup));
   }
 }
 
-train::TrainingOptions training_options(const LearningFlags& f) {
+std::int64_t update_count(const LearningFlags& f,
+                          std::span<const std::int64_t> lengths) {
+  std::int64_t updates = 0;
+  for (std::int64_t epoch = 0; epoch < f.epochs; ++epoch) {
+    const auto batches = std::ssize(train::make_batches(
+        lengths, {.tokens = f.batch_tokens, .seed = f.seed}, epoch));
+    updates += (batches + f.accumulate - 1) / f.accumulate;
+    if (f.updates > 0 && updates >= f.updates) return f.updates;
+  }
+  return f.epochs > 0 ? updates : f.updates;
+}
+
+train::TrainingOptions training_options(const LearningFlags& f,
+                                        std::span<const std::int64_t> lengths) {
   train::TrainingOptions o;
   o.seed = f.seed;
   o.max_updates = f.updates;
@@ -98,13 +136,17 @@ train::TrainingOptions training_options(const LearningFlags& f) {
   o.adam.beta1 = static_cast<float>(f.beta1);
   o.adam.beta2 = static_cast<float>(f.beta2);
   o.adam.weight_decay = static_cast<float>(f.weight_decay);
-  o.schedule.kind = f.schedule == "cosine" ? train::ScheduleKind::kCosine
+  o.schedule.kind = f.schedule == "cosine"   ? train::ScheduleKind::kCosine
+                    : f.schedule == "linear" ? train::ScheduleKind::kLinear
                     : f.schedule == "constant"
                         ? train::ScheduleKind::kConstant
                         : train::ScheduleKind::kInverseSqrt;
   o.schedule.peak = f.rate;
   o.schedule.warmup = f.warmup;
-  if (f.schedule == "cosine") o.schedule.total = f.updates;
+  // It ends with --updates, where they are given, or else with the last epoch.
+  if (o.schedule.ends()) {
+    o.schedule.total = f.updates > 0 ? f.updates : update_count(f, lengths);
+  }
   o.clip = f.clip;
   o.milestone = f.validate_every;
   o.patience = f.patience;

@@ -3,7 +3,9 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "cli/options.h"
 #include "regard/tensor/tensor.h"
@@ -40,9 +42,17 @@ struct LearningFlags {
 
 // --out and --resume, listed with the data.
 void add_folder_flags(App& app, LearningFlags& flags);
+// --valid and --valid-share, likewise: one file, or some.
+void add_held_out_flags(App& app, std::string& valid, double& share);
+void add_held_out_flags(App& app, std::vector<std::string>& valid,
+                        double& share);
 void add_learning_flags(App& app, LearningFlags& flags);
 // Throws UsageError for values that do not go together.
 void check(const LearningFlags& flags);
-train::TrainingOptions training_options(const LearningFlags& flags);
+// How many updates a run over examples of these lengths has at most.
+std::int64_t update_count(const LearningFlags& flags,
+                          std::span<const std::int64_t> lengths);
+train::TrainingOptions training_options(const LearningFlags& flags,
+                                        std::span<const std::int64_t> lengths);
 
 }  // namespace regard::cli

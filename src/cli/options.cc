@@ -252,7 +252,17 @@ Option* App::add_flag(const std::string& names, bool& value,
   return options_.back().get();
 }
 
+void App::exclude(const std::string& name,
+                  const std::vector<std::string>& others) {
+  for (const std::string& other : others) {
+    app_->get_option(name)->excludes(app_->get_option(other));
+  }
+}
+
 bool App::parsed() const { return app_->parsed(); }
+bool App::given(const std::string& option) const {
+  return app_->get_option(option)->count() > 0;
+}
 
 const App* App::chosen() const {
   if (refused_at_ != nullptr) return refused_at_;

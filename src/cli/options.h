@@ -112,7 +112,11 @@ class App {
   // asked for. Throws UsageError.
   std::optional<std::string> parse(int argc, const char* const* argv);
 
+  // Options that are there already and do not go with `name`.
+  void exclude(const std::string& name, const std::vector<std::string>& others);
+
   bool parsed() const;  // whether it was on the command line
+  bool given(const std::string& option) const;  // likewise
 
   // "regard attend --help" where the user got as far as the command.
   std::string help_command() const;

@@ -63,14 +63,7 @@ void add_data(App& app, TrainAnswerFlags& f) {
       ->type_name("FILE")
       ->required()
       ->group(group);
-  app.add_option("--valid", f.valid, "Others to validate with")
-      ->type_name("FILE")
-      ->group(group);
-  app.add_option("--valid-share", f.valid_share,
-                 "Share to hold out where no file is given")
-      ->capture_default_str()
-      ->check(real_between(0, 0.9))
-      ->group(group);
+  add_held_out_flags(app, f.valid, f.valid_share);
   add_folder_flags(app, f.learning);
 }
 
@@ -194,8 +187,7 @@ void run(const TrainAnswerFlags& f, Ranks& ranks) {
   config.answers = answers_of(data);
   config.max_words = f.max_words;
   config.label_smoothing = static_cast<float>(f.smoothing);
-  const bool goes_on = folder.goes_on();
-  const auto tokenizer = goes_on
+  const auto tokenizer = folder.goes_on()
                              ? text::load_tokenizer(folder.path())
                              : make_tokenizer(f.text, texts_of(data.training));
   config.encoder = encoder_config(f.encoder, tokenizer->size());
@@ -213,8 +205,7 @@ void run(const TrainAnswerFlags& f, Ranks& ranks) {
   std::fprintf(stderr, "%lld pieces, %zu answers, %lld parameters\n",
                static_cast<long long>(tokenizer->size()), config.answers.size(),
                static_cast<long long>(parameter_count(task.parameters())));
-  folder.create();
-  if (!goes_on && ranks.first()) tokenizer->save(folder.path());
+  folder.create(*tokenizer);
   const TrainingFolder::Outcome outcome =
       folder.run(task, settings_of(f, config, training, held_out), "examples",
                  [&](const StateDict& weights) {
@@ -222,27 +213,19 @@ void run(const TrainAnswerFlags& f, Ranks& ranks) {
                                         weights, f.learning.stored());
                  });
   if (!ranks.first()) return;
-  const std::string score =
-      held_out_line(folder.path(), data.held_out, f.learning.threads);
-  print(score);
   const nn::EncoderConfig& e = config.encoder;
-  write_card(
-      folder.path(),
-      fmt::format("# Answerer\n\nTrained with `regard train answer`.\n\n"
-                  "- Data: {} questions, {} answers\n- Text: {} pieces ({})\n"
-                  "- Model: {} layers, width {}, {} heads, feed-forward {}, "
-                  "{} parameters; dropout {}\n",
-                  training.size(), config.answers.size(), e.vocab,
-                  f.text.pieces, e.layers, e.model_dim, e.heads,
-                  e.feed_forward_dim, parameter_count(outcome.result.weights),
-                  e.dropout) +
-          learning_lines(f.learning, outcome, "question") +
-          (score.empty() ? "" : "- " + score) +
-          "\n    regard answer --model FOLDER --context story.txt "
-          "\"a question?\"\n\n"
-          "It knows nothing but its data, and always gives one of the answers "
-          "that it has seen.\n",
-      kCommand);
+  folder.finish(
+      outcome, held_out_line(folder.path(), data.held_out, f.learning.threads),
+      {"Answerer",
+       fmt::format("- Data: {} questions, {} answers\n- Text: {} pieces ({})\n"
+                   "- Model: {}, {} parameters; dropout {}\n",
+                   training.size(), config.answers.size(), e.vocab,
+                   f.text.pieces, size_text(e),
+                   parameter_count(outcome.result.weights), e.dropout),
+       "question",
+       "regard answer --model FOLDER --context story.txt \"a question?\"",
+       "It knows nothing but its data, and always gives one of the answers "
+       "that it has seen."});
 }
 
 }  // namespace

@@ -84,14 +84,7 @@ void add_data(App& app, TrainCaptionFlags& f) {
       ->type_name("FILE")
       ->required()
       ->group(group);
-  app.add_option("--valid", f.valid, "Others to validate with")
-      ->type_name("FILE")
-      ->group(group);
-  app.add_option("--valid-share", f.valid_share,
-                 "Share to hold out where no file is given")
-      ->capture_default_str()
-      ->check(real_between(0, 0.9))
-      ->group(group);
+  add_held_out_flags(app, f.valid, f.valid_share);
   add_folder_flags(app, f.learning);
 }
 
@@ -263,8 +256,7 @@ void run(const TrainCaptionFlags& f, Ranks& ranks) {
   config.pictures = reader.features();
   config.decoder_layers = f.decoder_layers;
   config.label_smoothing = static_cast<float>(f.smoothing);
-  const bool goes_on = folder.goes_on();
-  const auto tokenizer = goes_on
+  const auto tokenizer = folder.goes_on()
                              ? text::load_tokenizer(folder.path())
                              : make_tokenizer(f.text, texts_of(data.training));
   config.layers = encoder_config(f.layers, tokenizer->size());
@@ -288,8 +280,7 @@ void run(const TrainCaptionFlags& f, Ranks& ranks) {
                static_cast<long long>(held_out.size()),
                static_cast<long long>(tokenizer->size()),
                static_cast<long long>(parameter_count(task.parameters())));
-  folder.create();
-  if (!goes_on && ranks.first()) tokenizer->save(folder.path());
+  folder.create(*tokenizer);
   const TrainingFolder::Outcome outcome = folder.run(
       task, settings_of(f, config, training, held_out), "pieces",
       [&](const StateDict& weights) {
@@ -297,29 +288,22 @@ void run(const TrainCaptionFlags& f, Ranks& ranks) {
                               *tokenizer, weights, f.learning.stored());
       });
   if (!ranks.first()) return;
-  const std::string score = held_out_line(f, folder.path(), data.held_out);
-  print(score);
   const nn::EncoderConfig& e = config.layers;
-  write_card(
-      folder.path(),
-      fmt::format("# Captioner\n\nTrained with `regard train caption`.\n\n"
-                  "- Data: {}; {} pictures with {} captions\n"
-                  "- Pictures: {} x {} pixels as {} x {} places ({})\n"
-                  "- Model: {} + {} layers, width {}, {} heads, feed-forward "
-                  "{}; {} pieces; {} parameters; dropout {}\n",
-                  fs::path(f.captions).filename().string(), training.size(),
-                  captions, f.side, f.side, config.pictures.grid(),
-                  config.pictures.grid(), f.features, e.layers,
-                  config.decoder_layers, e.model_dim, e.heads,
-                  e.feed_forward_dim, e.vocab,
-                  parameter_count(outcome.result.weights), e.dropout) +
-          learning_lines(f.learning, outcome, "piece") +
-          (score.empty() ? "" : "- " + score) +
-          "\n    regard caption --model FOLDER photo.jpg\n\n"
-          "It knows nothing but its data, and names what it has seen there "
-          "even "
-          "where something else is in the picture.\n",
-      kCommand);
+  folder.finish(
+      outcome, held_out_line(f, folder.path(), data.held_out),
+      {"Captioner",
+       fmt::format("- Data: {}; {} pictures with {} captions\n"
+                   "- Pictures: {} x {} pixels as {} x {} places ({})\n"
+                   "- Model: {}; {} layers of the decoder; {} pieces; {} "
+                   "parameters; dropout {}\n",
+                   fs::path(f.captions).filename().string(), training.size(),
+                   captions, f.side, f.side, config.pictures.grid(),
+                   config.pictures.grid(), f.features, size_text(e),
+                   config.decoder_layers, e.vocab,
+                   parameter_count(outcome.result.weights), e.dropout),
+       "piece", "regard caption --model FOLDER photo.jpg",
+       "It knows nothing but its data, and names what it has seen there even "
+       "where something else is in the picture."});
 }
 
 }  // namespace

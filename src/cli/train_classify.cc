@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "cli/checks.h"
+#include "cli/content_hash.h"
 #include "cli/encoder_flags.h"
 #include "cli/labelled_data.h"
 #include "cli/screen.h"
@@ -19,6 +20,7 @@
 #include "regard/core/error.h"
 #include "regard/tasks/classification_score.h"
 #include "regard/tasks/classifier.h"
+#include "regard/tasks/pretrained_encoder.h"
 
 namespace regard::cli {
 namespace {
@@ -29,7 +31,7 @@ using tasks::LabelledTexts;
 constexpr const char* kCommand = "train classify";
 
 struct TrainClassifyFlags {
-  std::string train, valid;
+  std::string train, valid, from;
   double valid_share = 0.1;
   std::string text_column = "text";
   std::string label_column = "label";
@@ -51,6 +53,14 @@ A line that is wrong is named, and nothing is trained. Without a file to
 validate with, a share of the texts is held out, chosen by --seed and the texts
 themselves, so that it is the same in every run.
 
+--from trains a pretrained encoder further: a folder as Hugging Face and
+sentence-transformers write it, of the BERT, RoBERTa or DistilBERT kind. Its
+tokenizer, sizes and pooling are taken with its weights, and a linear layer is
+put on top; --max-length is its own. What is not given is then: --epochs 4
+--schedule linear --lr 0.0001 --warmup (a tenth of the updates)
+--batch-tokens 1024 --weight-decay 0.01 --clip 1 --beta2 0.999
+--attention-dropout 0.1.
+
 The folder becomes a model for `regard classify`: config.json,
 model.safetensors, the tokenizer, and a card, README.md. Its folder `training`
 holds what --resume needs. Ctrl-C saves and ends, with the model as it is, once
@@ -62,6 +72,8 @@ Examples:
   regard train classify --train reviews/train.tsv --valid reviews/valid.tsv \
       --out reviews-model
   regard train classify --train mails.csv --label-column folder --out mails
+  regard train classify --train mails.csv --label-column folder \
+      --from all-MiniLM-L6-v2 --out mails-model
   regard train classify --train t.jsonl --pieces bytes --max-length 4000 --out m)";
 
 void add_data(App& app, TrainClassifyFlags& f) {
@@ -70,14 +82,10 @@ void add_data(App& app, TrainClassifyFlags& f) {
       ->type_name("FILE")
       ->required()
       ->group(group);
-  app.add_option("--valid", f.valid, "Others to validate with")
-      ->type_name("FILE")
+  app.add_option("--from", f.from, "A pretrained encoder to train further")
+      ->type_name("FOLDER")
       ->group(group);
-  app.add_option("--valid-share", f.valid_share,
-                 "Share to hold out where no file is given")
-      ->capture_default_str()
-      ->check(real_between(0, 0.9))
-      ->group(group);
+  add_held_out_flags(app, f.valid, f.valid_share);
   app.add_option("--text-column", f.text_column, "Name of the texts' column")
       ->capture_default_str()
       ->group(group);
@@ -85,6 +93,46 @@ void add_data(App& app, TrainClassifyFlags& f) {
       ->capture_default_str()
       ->group(group);
   add_folder_flags(app, f.learning);
+}
+
+std::string name_of(const std::filesystem::path& path) {
+  return (path.has_filename() ? path : path.parent_path()).filename().string();
+}
+
+// What a pretrained encoder has of its own.
+const std::vector<std::string> kOfPretrained = {
+    "--pieces",        "--vocab",      "--min-count", "--keep-case",
+    "--coverage",      "--layers",     "--dim",       "--heads",
+    "--ffn",           "--activation", "--norm-last", "--positions",
+    "--token-dropout", "--pooling"};
+
+// What it learns with where nothing else was asked for.
+void set_fine_tuning(const App& app, TrainClassifyFlags& f) {
+  const auto otherwise = [&app](const char* option, auto& value, auto good) {
+    if (!app.given(option)) value = good;
+  };
+  LearningFlags& l = f.learning;
+  if (!app.given("--updates") && !app.given("--epochs")) l.epochs = 4;
+  otherwise("--updates", l.updates, 0);
+  otherwise("--schedule", l.schedule, "linear");
+  otherwise("--lr", l.rate, 1e-4);
+  otherwise("--batch-tokens", l.batch_tokens, 1024);
+  otherwise("--beta2", l.beta2, 0.999);
+  otherwise("--weight-decay", l.weight_decay, 0.01);
+  otherwise("--clip", l.clip, 1.0);
+  otherwise("--attention-dropout", f.encoder.attention_dropout, 0.1);
+  otherwise("--max-length", f.encoder.max_length, 0);
+  f.token_dropout = 0;
+}
+
+tasks::PretrainedEncoder load_pretrained(const TrainClassifyFlags& f) {
+  tasks::PretrainedEncoder encoder =
+      tasks::load_pretrained_encoder(f.from, f.encoder.max_length);
+  nn::EncoderConfig& c = encoder.config;
+  c.dropout = static_cast<float>(f.encoder.dropout);
+  c.attention_dropout = static_cast<float>(f.encoder.attention_dropout);
+  c.activation_dropout = static_cast<float>(f.encoder.activation_dropout);
+  return encoder;
 }
 
 void tell_data(const char* what, const ClassificationData& data) {
@@ -98,9 +146,14 @@ void tell_data(const char* what, const ClassificationData& data) {
 
 std::map<std::string, std::string> settings_of(
     const TrainClassifyFlags& f, const tasks::ClassifierConfig& config,
-    const ClassificationData& training, const ClassificationData& held_out) {
+    const ClassificationData& training, const ClassificationData& held_out,
+    const std::string& weights_hash) {
   std::map<std::string, std::string> settings;
-  add_settings(f.text, settings);
+  if (f.from.empty()) {
+    add_settings(f.text, settings);
+  } else {
+    settings["weights of --from"] = weights_hash;
+  }
   const auto json = nlohmann::json::parse(tasks::config_to_json(config));
   add_settings(json.at("encoder").dump(), settings);
   settings["--smoothing"] = fmt::format("{}", f.smoothing);
@@ -128,10 +181,12 @@ std::string held_out_lines(const std::filesystem::path& folder,
       score.examples, 100 * score.accuracy, 100 * score.macro_f1);
 }
 
-void run(const TrainClassifyFlags& f, Ranks& ranks) {
+void run(TrainClassifyFlags f, const App& app, Ranks& ranks) {
+  const bool fine_tunes = !f.from.empty();
+  if (fine_tunes) set_fine_tuning(app, f);
   check(f.learning);
   check(f.text);
-  encoder_config(f.encoder, 1);
+  if (!fine_tunes) encoder_config(f.encoder, 1);
   const TrainingFolder folder(f.learning, kCommand, ranks);
   const LabelledData data =
       read_labelled_data({kCommand, "texts", f.train, f.valid, f.valid_share,
@@ -140,10 +195,20 @@ void run(const TrainClassifyFlags& f, Ranks& ranks) {
   config.labels = data.labels;
   config.label_smoothing = static_cast<float>(f.smoothing);
   config.token_dropout = static_cast<float>(f.token_dropout);
-  const bool goes_on = folder.goes_on();
-  const auto tokenizer = goes_on ? text::load_tokenizer(folder.path())
-                                 : make_tokenizer(f.text, data.training.texts);
-  config.encoder = encoder_config(f.encoder, tokenizer->size());
+  config.special_tokens = fine_tunes;
+  tasks::PretrainedEncoder begin;
+  if (fine_tunes) {
+    begin = load_pretrained(f);
+    f.encoder.pooling =
+        begin.config.pooling == nn::Pooling::kFirst ? "first" : "mean";
+  } else {
+    begin.tokenizer = folder.goes_on()
+                          ? text::load_tokenizer(folder.path())
+                          : make_tokenizer(f.text, data.training.texts);
+    begin.config = encoder_config(f.encoder, begin.tokenizer->size());
+  }
+  const text::Tokenizer* tokenizer = begin.tokenizer.get();
+  config.encoder = begin.config;
   const ClassificationData training =
       tasks::encode_texts(data.training, *tokenizer, config);
   const ClassificationData held_out =
@@ -153,39 +218,39 @@ void run(const TrainClassifyFlags& f, Ranks& ranks) {
   tasks::ExampleTask task = tasks::make_classification_task(
       config, training, held_out, f.learning.seed,
       {.count = f.learning.threads});
+  std::string weights_hash;
+  if (fine_tunes) {
+    weights_hash = content_hash(begin.weights);
+    task.begin_with(std::move(begin.weights));
+    if (!app.given("--warmup")) {
+      f.learning.warmup = update_count(f.learning, task.lengths()) / 10;
+    }
+  }
   std::fprintf(stderr, "%lld pieces, %zu labels, %lld parameters\n",
                static_cast<long long>(tokenizer->size()), config.labels.size(),
                static_cast<long long>(parameter_count(task.parameters())));
-  folder.create();
-  if (!goes_on && ranks.first()) tokenizer->save(folder.path());
+  folder.create(*tokenizer);
   const TrainingFolder::Outcome outcome =
-      folder.run(task, settings_of(f, config, training, held_out), "examples",
-                 [&](const StateDict& weights) {
+      folder.run(task, settings_of(f, config, training, held_out, weights_hash),
+                 "examples", [&](const StateDict& weights) {
                    tasks::save_classifier(folder.path(), config, *tokenizer,
                                           weights, f.learning.stored());
                  });
   if (!ranks.first()) return;
-  const std::string score =
-      held_out_lines(folder.path(), data.held_out, f.learning.threads);
-  print(score);
   const nn::EncoderConfig& e = config.encoder;
-  write_card(
-      folder.path(),
-      fmt::format("# Classifier\n\nTrained with `regard train classify`.\n\n"
-                  "- Labels: {}\n- Data: {}; {} texts\n- Text: {} pieces ({})\n"
-                  "- Model: {} layers, width {}, {} heads, feed-forward {}, "
-                  "pooling {}; {} parameters; dropout {}\n",
-                  fmt::join(config.labels, ", "),
-                  std::filesystem::path(f.train).filename().string(),
-                  training.size(), e.vocab, f.text.pieces, e.layers,
-                  e.model_dim, e.heads, e.feed_forward_dim, f.encoder.pooling,
-                  parameter_count(outcome.result.weights), e.dropout) +
-          learning_lines(f.learning, outcome, "text") +
-          (score.empty() ? "" : "- " + score) +
-          "\n    regard classify --model FOLDER \"a text\"\n\n"
-          "It knows nothing but its data, and is sure of itself even where it "
-          "is wrong.\n",
-      kCommand);
+  folder.finish(
+      outcome, held_out_lines(folder.path(), data.held_out, f.learning.threads),
+      {"Classifier",
+       fmt::format("- Labels: {}\n- Data: {}; {} texts\n- Text: {} pieces "
+                   "({})\n- Model: {}, pooling {}; {} parameters; dropout {}\n",
+                   fmt::join(config.labels, ", "), name_of(f.train),
+                   training.size(), e.vocab,
+                   fine_tunes ? "of " + name_of(f.from) : f.text.pieces,
+                   size_text(e), f.encoder.pooling,
+                   parameter_count(outcome.result.weights), e.dropout),
+       "text", "regard classify --model FOLDER \"a text\"",
+       "It knows nothing but its data, and is sure of itself even where it "
+       "is wrong."});
 }
 
 }  // namespace
@@ -216,7 +281,8 @@ Command add_train_classify(App& train, Ranks& ranks) {
   share("--token-dropout", flags->token_dropout,
         "Tokens that are read as unknown");
   add_learning_flags(*app, learning);
-  return {app, [flags, &ranks] { run(*flags, ranks); }};
+  app->exclude("--from", kOfPretrained);
+  return {app, [flags, app, &ranks] { run(*flags, *app, ranks); }};
 }
 
 }  // namespace regard::cli

@@ -180,29 +180,22 @@ void run(const TrainRecommendFlags& f, Ranks& ranks) {
                                            f.learning.stored());
                  });
   if (!ranks.first()) return;
-  const std::string score = validation_line(folder.path(), data, f.learning);
-  print(score);
   const nn::EncoderConfig& e = config.encoder;
-  write_card(
-      folder.path(),
-      fmt::format(
-          "# Recommender\n\nTrained with `regard train recommend`.\n\n"
-          "- Data: {}; {} users, {} items\n"
-          "- Model: causal self attention, {} layers, width {}, {} heads, "
-          "feed-forward {}, the last {} items of a history; {} parameters; "
-          "dropout {}; loss {}\n",
-          std::filesystem::path(f.interactions).filename().string(),
-          data.users.size(), e.vocab, e.layers, e.model_dim, e.heads,
-          e.feed_forward_dim, e.max_length,
-          parameter_count(outcome.result.weights), e.dropout, f.loss) +
-          learning_lines(f.learning, outcome, "item") +
-          (score.empty() ? "" : "- " + score) +
-          "\n    regard recommend --model FOLDER --user NAME\n"
-          "    regard recommend --model FOLDER --score\n\n"
-          "It knows what came after what in its data, and nothing else. The "
-          "folder holds the names and histories of the users; leave out "
-          "interactions.tsv to give the model away without them.\n",
-      kCommand);
+  folder.finish(
+      outcome, validation_line(folder.path(), data, f.learning),
+      {"Recommender",
+       fmt::format("- Data: {}; {} users, {} items\n"
+                   "- Model: causal self attention, {}, the last {} items of a "
+                   "history; {} parameters; dropout {}; loss {}\n",
+                   std::filesystem::path(f.interactions).filename().string(),
+                   data.users.size(), e.vocab, size_text(e), e.max_length,
+                   parameter_count(outcome.result.weights), e.dropout, f.loss),
+       "item",
+       "regard recommend --model FOLDER --user NAME\n"
+       "    regard recommend --model FOLDER --score",
+       "It knows what came after what in its data, and nothing else. The "
+       "folder holds the names and histories of the users; leave out "
+       "interactions.tsv to give the model away without them."});
 }
 
 }  // namespace

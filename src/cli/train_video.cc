@@ -83,14 +83,7 @@ void add_data(App& app, TrainVideoFlags& f) {
       ->type_name("FILE")
       ->required()
       ->group(group);
-  app.add_option("--valid", f.valid, "Others to validate with")
-      ->type_name("FILE")
-      ->group(group);
-  app.add_option("--valid-share", f.valid_share,
-                 "Share to hold out where no file is given")
-      ->capture_default_str()
-      ->check(real_between(0, 0.9))
-      ->group(group);
+  add_held_out_flags(app, f.valid, f.valid_share);
   app.add_option("--size", f.size, "Width and height of a video")
       ->capture_default_str()
       ->check(whole_between(1, 1024))
@@ -281,28 +274,22 @@ void run(const TrainVideoFlags& f, Ranks& ranks) {
                        f.learning.stored());
                  });
   if (!ranks.first()) return;
-  const std::string score = held_out_lines(folder.path(), held_out,
-                                           lists.held_out, f.learning.threads);
-  print(score);
   const nn::EncoderConfig& e = config.encoder;
-  write_card(
-      folder.path(),
-      fmt::format("# What clips show\n\nTrained with `regard train video`.\n\n"
-                  "- Labels: {}\n- Data: {}; {} clips, frames of {}, at most "
-                  "{}\n- Model: {} layers, width {}, {} heads, feed-forward "
-                  "{}, pooling {}; {} parameters; dropout {}\n",
-                  fmt::join(config.labels, ", "),
-                  std::filesystem::path(f.clips).filename().string(),
-                  training.size(), tasks::to_string(config.format),
-                  config.frames, e.layers, e.model_dim, e.heads,
-                  e.feed_forward_dim, f.encoder.pooling,
-                  parameter_count(outcome.result.weights), e.dropout) +
-          learning_lines(f.learning, outcome, "clip") +
-          (score.empty() ? "" : "- " + score) +
-          "\n    regard video --model FOLDER clip.npy\n\n"
-          "It knows nothing but its data, and is sure of itself even where it "
-          "is wrong.\n",
-      kCommand);
+  folder.finish(
+      outcome,
+      held_out_lines(folder.path(), held_out, lists.held_out,
+                     f.learning.threads),
+      {"What clips show",
+       fmt::format("- Labels: {}\n- Data: {}; {} clips, frames of {}, at most "
+                   "{}\n- Model: {}, pooling {}; {} parameters; dropout {}\n",
+                   fmt::join(config.labels, ", "),
+                   std::filesystem::path(f.clips).filename().string(),
+                   training.size(), tasks::to_string(config.format),
+                   config.frames, size_text(e), f.encoder.pooling,
+                   parameter_count(outcome.result.weights), e.dropout),
+       "clip", "regard video --model FOLDER clip.npy",
+       "It knows nothing but its data, and is sure of itself even where it "
+       "is wrong."});
 }
 
 }  // namespace

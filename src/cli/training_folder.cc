@@ -111,15 +111,20 @@ void TrainingFolder::create() const {
   }
 }
 
+void TrainingFolder::create(const text::Tokenizer& tokenizer) const {
+  create();
+  if (!goes_on_ && ranks_.first()) tokenizer.save(folder_);
+}
+
 TrainingFolder::Outcome TrainingFolder::run(
     train::TrainingTask& task,
     const std::map<std::string, std::string>& settings, const char* unit,
     const std::function<void(const StateDict&)>& save) const {
-  train::TrainingOptions options = training_options(flags_);
+  train::TrainingOptions options = training_options(flags_, task.lengths());
   options.settings = settings;
   options.ranks = &ranks_.communicator();
   tell_ranks(options, ranks_);
-  TrainingScreen screen(flags_.updates, unit);
+  TrainingScreen screen(std::max(flags_.updates, options.schedule.total), unit);
   const StopOnSignal signals;
   Outcome outcome;
   outcome.result = train::train(
@@ -152,6 +157,19 @@ TrainingFolder::Outcome TrainingFolder::run(
                     result.updates, reason(result.ending),
                     mean_of(result, ", "), flags_.out));
   return outcome;
+}
+
+void TrainingFolder::finish(const Outcome& outcome, const std::string& score,
+                            const Card& card) const {
+  print(score);
+  write_card(folder_,
+             fmt::format("# {}\n\nTrained with `regard {}`.\n\n{}{}{}\n    "
+                         "{}\n\n{}\n",
+                         card.title, command_, card.facts,
+                         learning_lines(flags_, outcome, card.unit),
+                         score.empty() ? "" : "- " + score, card.example,
+                         card.caution),
+             command_);
 }
 
 std::string learning_lines(const LearningFlags& f,
@@ -187,6 +205,11 @@ void add_settings(const std::string& json,
     settings[name] =
         value.is_string() ? value.get<std::string>() : value.dump();
   }
+}
+
+std::string size_text(const nn::EncoderConfig& c) {
+  return fmt::format("{} layers, width {}, {} heads, feed-forward {}", c.layers,
+                     c.model_dim, c.heads, c.feed_forward_dim);
 }
 
 std::int64_t parameter_count(const StateDict& weights) {

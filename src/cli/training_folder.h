@@ -11,7 +11,9 @@
 
 #include "cli/learning_flags.h"
 #include "cli/ranks.h"
+#include "regard/nn/encoder.h"
 #include "regard/tensor/tensor.h"
+#include "regard/text/tokenizer.h"
 #include "regard/train/log.h"
 #include "regard/train/training.h"
 
@@ -30,6 +32,8 @@ class TrainingFolder {
   // already.
   bool goes_on() const { return goes_on_; }
   void create() const;  // once the data are read
+  // The same, with the tokenizer, unless the run goes on with its own.
+  void create(const text::Tokenizer& tokenizer) const;
 
   struct Outcome {
     train::TrainingResult result;
@@ -43,6 +47,19 @@ class TrainingFolder {
               const std::map<std::string, std::string>& settings,
               const char* unit,
               const std::function<void(const StateDict&)>& save) const;
+
+  // What the card of a model tells beside how it was trained.
+  struct Card {
+    const char* title;    // "Classifier"
+    std::string facts;    // lines that start with "- "
+    const char* unit;     // what has a loss: "text"
+    const char* example;  // a command that uses the model
+    const char* caution;
+  };
+  // Prints what the held-out data came to, a line or nothing, and writes the
+  // card, unless the user has written one. For rank 0.
+  void finish(const Outcome& outcome, const std::string& score,
+              const Card& card) const;
 
  private:
   const LearningFlags& flags_;
@@ -64,6 +81,9 @@ void write_card(const std::filesystem::path& folder, const std::string& text,
 // object, in plain words.
 void add_settings(const std::string& json,
                   std::map<std::string, std::string>& settings);
+
+// "2 layers, width 128, 4 heads, feed-forward 256"
+std::string size_text(const nn::EncoderConfig& config);
 
 std::int64_t parameter_count(const StateDict& weights);
 

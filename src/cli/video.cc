@@ -153,8 +153,7 @@ void run(const VideoFlags& flags) {
       print(line_of(found[i], labels, flags.top));
       continue;
     }
-    const auto said =
-        nlohmann::json::parse(json_of(found[i], labels, flags.top));
+    const auto said = json_of(found[i], labels, flags.top);
     print(nlohmann::json{{"clip", names[i]}, {"labels", said}}.dump() + "\n");
   }
 }

@@ -36,6 +36,8 @@ const EncoderConfig& checked(const EncoderConfig& c) {
           c.layers, ", ", c.feed_forward_dim, " and ", c.max_length);
   require(c.norm_epsilon >= 0, kWhere,
           "norm_epsilon must not be negative; it is ", c.norm_epsilon);
+  require(std::isfinite(c.embedding_scale), kWhere,
+          "embedding_scale must be finite; it is ", c.embedding_scale);
   require(c.positions != Positions::kRotary || c.model_dim / c.heads % 2 == 0,
           kWhere,
           "rotary positions need an even number of elements per head; there "
@@ -81,6 +83,14 @@ TensorView<const float, 4> heads_of(const EncoderConfig& c, const Variable& x,
           {x.rows() * x.columns(), dim, x.columns(), 1}};
 }
 
+Variable dropped(Pass& pass, const Variable& x,
+                 const autograd::ElementDropout& dropout) {
+  if (dropout.rate == 0) return x;
+  std::vector<std::int32_t> rows(static_cast<std::size_t>(x.rows()));
+  std::iota(rows.begin(), rows.end(), 0);
+  return autograd::gather_rows(pass.tape(), x, rows, dropout);
+}
+
 }  // namespace
 
 struct Encoder::Tables {
@@ -109,6 +119,8 @@ void Encoder::declare(ParameterSpecs& specs) const {
   if (c.positions == Positions::kLearned) {
     Embedding{"positions", c.max_length, c.model_dim}.declare(specs);
   }
+  if (c.token_type) Embedding{"token_type", 1, c.model_dim}.declare(specs);
+  if (c.embedding_norm) norm_of(c, "embedding_norm").declare(specs);
   for (std::int64_t i = 0; i < c.layers; ++i) layer(i).declare(specs);
   if (c.norm_first) {
     norm_of(c, "norm").declare(specs);
@@ -145,11 +157,22 @@ autograd::EmbeddingOptions Encoder::positions(Pass& pass,
 }
 
 Variable Encoder::embed(Pass& pass, const PackedTokens& texts) const {
+  const EncoderConfig& c = config_;
   autograd::EmbeddingOptions options = positions(pass, texts);
   options.scale =
-      static_cast<float>(std::sqrt(static_cast<double>(config_.model_dim)));
-  options.dropout = pass.dropout(config_.dropout);
-  return Embedding{"embedding"}(pass, texts.tokens, options);
+      c.embedding_scale != 0
+          ? c.embedding_scale
+          : static_cast<float>(std::sqrt(static_cast<double>(c.model_dim)));
+  const autograd::ElementDropout dropout = pass.dropout(c.dropout);
+  const bool more = c.token_type || c.embedding_norm;
+  if (!more) options.dropout = dropout;
+  Variable x = Embedding{"embedding"}(pass, texts.tokens, options);
+  if (c.token_type) {
+    const std::vector<std::int32_t> first(texts.tokens.size());
+    x = autograd::add(pass.tape(), x, Embedding{"token_type"}(pass, first));
+  }
+  if (c.embedding_norm) x = norm_of(c, "embedding_norm")(pass, x);
+  return more ? dropped(pass, x, dropout) : x;
 }
 
 Variable Encoder::encode(Pass& pass, Variable x, const PackedTokens& texts,
@@ -188,9 +211,7 @@ Variable Encoder::pool(Pass& pass, const Variable& x,
                               rows),
         {.offsets = queries}, x, {.offsets = texts.offsets}, {});
   }
-  if (dropout.rate == 0) return pooled;
-  std::iota(rows.begin(), rows.end(), 0);
-  return autograd::gather_rows(pass.tape(), pooled, rows, dropout);
+  return dropped(pass, pooled, dropout);
 }
 
 Encoder::Attention Encoder::attention(Pass& pass, Variable x,

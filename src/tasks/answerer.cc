@@ -292,13 +292,10 @@ Answerer Answerer::load(const std::filesystem::path& folder) {
   model.field()["answers"].for_each([&](const text::Field& answer) {
     config.answers.push_back(answer.text());
   });
-  try {
-    return {std::move(config), std::move(model.tokenizer),
-            std::move(model.weights)};
-  } catch (const InvalidArgument& error) {
-    throw_parse_error(kLoad, "the files of '", folder.string(),
-                      "' do not fit each other: ", error.what());
-  }
+  return fitted(folder, kLoad, [&] {
+    return Answerer(std::move(config), std::move(model.tokenizer),
+                    std::move(model.weights));
+  });
 }
 
 std::string config_to_json(const AnswererConfig& config) {

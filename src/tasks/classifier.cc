@@ -41,6 +41,9 @@ const ClassifierConfig& checked(const ClassifierConfig& c) {
             "label_smoothing and token_dropout must be in [0, 1); one is ",
             rate);
   }
+  require(!c.special_tokens || c.token_dropout == 0, "Classifier",
+          "token_dropout does not go with special_tokens; it is ",
+          c.token_dropout);
   return c;
 }
 
@@ -66,23 +69,35 @@ LabelledTexts read_labelled_texts(const std::filesystem::path& path,
           std::move(table.lines)};
 }
 
-text::Encoding encode_text(std::string_view text,
-                           const text::Tokenizer& tokenizer,
-                           std::int64_t max_length, bool offsets) {
+EncodedText encode_text(std::string_view text, const text::Tokenizer& tokenizer,
+                        const ClassifierConfig& config, bool offsets) {
   // A text of strangers: "</s>" in it is no special token.
-  text::Encoding encoding =
-      tokenizer.encode(text, {.add_special_tokens = false,
+  EncodedText out{
+      tokenizer.encode(text, {.add_special_tokens = config.special_tokens,
                               .find_special_tokens = false,
-                              .offsets = offsets});
-  encoding.ids.insert(encoding.ids.begin(), text::kBegin);
-  encoding.words.insert(encoding.words.begin(), -1);
-  if (offsets) encoding.offsets.insert(encoding.offsets.begin(), {0, 0});
-  const auto kept =
-      std::min(encoding.ids.size(), static_cast<std::size_t>(max_length));
-  encoding.ids.resize(kept);
-  encoding.words.resize(kept);
-  if (offsets) encoding.offsets.resize(kept);
-  return encoding;
+                              .offsets = offsets})};
+  auto& [ids, words, types, bytes] = out.encoding;
+  if (!config.special_tokens) {
+    ids.insert(ids.begin(), text::kBegin);
+    words.insert(words.begin(), -1);
+    if (offsets) bytes.insert(bytes.begin(), {0, 0});
+  }
+  const auto most = static_cast<std::size_t>(config.encoder.max_length);
+  if (ids.size() <= most) return out;
+  out.cut = true;
+  // Special tokens behind the text stay.
+  const auto last_word = std::find_if(words.rbegin(), words.rend(),
+                                      [](std::int32_t w) { return w >= 0; });
+  const std::ptrdiff_t end = words.rend() - last_word;
+  const std::ptrdiff_t begin = std::max<std::ptrdiff_t>(
+      0, end - std::ssize(ids) + config.encoder.max_length);
+  const auto cut = [begin, end](auto& list) {
+    list.erase(list.begin() + begin, list.begin() + end);
+  };
+  cut(ids);
+  cut(words);
+  if (offsets) cut(bytes);
+  return out;
 }
 
 void check_labels(std::span<const std::string> labels, const char* where) {
@@ -134,15 +149,12 @@ ClassificationData encode_texts(const LabelledTexts& texts,
           " and ", texts.texts.size());
   ClassificationData data;
   data.labels = label_numbers(texts, config.labels, "encode_texts");
+  const std::int32_t unknown = tokenizer.special().unknown;
   for (const std::string& text : texts.texts) {
-    // One more than is read tells whether the text is cut.
-    std::vector<std::int32_t> tokens =
-        encode_text(text, tokenizer, config.encoder.max_length + 1, false).ids;
-    if (std::ssize(tokens) > config.encoder.max_length) {
-      tokens.pop_back();
-      ++data.cut;
-    }
-    data.unknown += std::count(tokens.begin(), tokens.end(), text::kUnknown);
+    EncodedText encoded = encode_text(text, tokenizer, config);
+    std::vector<std::int32_t>& tokens = encoded.encoding.ids;
+    data.cut += encoded.cut;
+    data.unknown += std::count(tokens.begin(), tokens.end(), unknown);
     data.texts.push_back(std::move(tokens));
   }
   return data;
@@ -213,9 +225,13 @@ std::vector<std::vector<float>> Classifier::Parts::probabilities(
 Classifier::Classifier(ClassifierConfig config,
                        std::unique_ptr<text::Tokenizer> tokenizer,
                        StateDict weights) {
-  require(tokenizer != nullptr && tokenizer->size() == config.encoder.vocab,
-          "Classifier", "the model has ", config.encoder.vocab,
-          " pieces, the tokenizer ", tokenizer ? tokenizer->size() : 0);
+  // The tables of pretrained encoders may be longer than their vocabularies.
+  require(
+      tokenizer != nullptr &&
+          (config.special_tokens ? tokenizer->size() <= config.encoder.vocab
+                                 : tokenizer->size() == config.encoder.vocab),
+      "Classifier", "the model has ", config.encoder.vocab,
+      " pieces, the tokenizer ", tokenizer ? tokenizer->size() : 0);
   nn::Encoder encoder(checked(config).encoder);
   nn::check_parameters(specs_of(config, encoder), weights, "Classifier");
   parts_ =
@@ -236,9 +252,8 @@ std::vector<std::vector<LabelProbability>> Classifier::classify(
     std::span<const std::string> texts, Threads threads) const {
   std::vector<std::vector<std::int32_t>> tokens;
   for (const std::string& text : texts) {
-    tokens.push_back(encode_text(text, *parts_->tokenizer,
-                                 parts_->config.encoder.max_length, false)
-                         .ids);
+    tokens.push_back(
+        encode_text(text, *parts_->tokenizer, parts_->config).encoding.ids);
   }
   std::vector<std::vector<LabelProbability>> out;
   for (const auto& row : parts_->probabilities(tokens, threads)) {
@@ -253,20 +268,19 @@ Classifier Classifier::load(const std::filesystem::path& folder) {
   config.encoder = encoder_from(model.field()["encoder"]);
   model.field()["labels"].for_each(
       [&](const text::Field& label) { config.labels.push_back(label.text()); });
-  try {
-    return {std::move(config), std::move(model.tokenizer),
-            std::move(model.weights)};
-  } catch (const InvalidArgument& error) {
-    throw_parse_error(kLoad, "the files of '", folder.string(),
-                      "' do not fit each other: ", error.what());
-  }
+  config.special_tokens = model.field().flag("special_tokens", false);
+  return fitted(folder, kLoad, [&] {
+    return Classifier(std::move(config), std::move(model.tokenizer),
+                      std::move(model.weights));
+  });
 }
 
 std::string config_to_json(const ClassifierConfig& config) {
-  return nlohmann::json{{"kind", kKind},
+  nlohmann::json out = {{"kind", kKind},
                         {"labels", config.labels},
-                        {"encoder", to_json(config.encoder)}}
-      .dump();
+                        {"encoder", to_json(config.encoder)}};
+  if (config.special_tokens) out["special_tokens"] = true;
+  return out.dump();
 }
 
 void save_classifier(const std::filesystem::path& folder,

@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which words weighed.
 #include <algorithm>
-#include <numeric>
 
 #include "tasks/classifier_parts.h"
 
 namespace regard::tasks {
 namespace {
 
-// Which unit a token belongs to: its word, or itself where all are one word.
+// Which unit a token belongs to: its word, or itself where all are one word;
+// -1 for special tokens.
 std::vector<std::int32_t> units_of(const text::Encoding& encoding) {
   std::vector<std::int32_t> units = encoding.words;
-  const auto most = std::max_element(units.begin(), units.end());
-  if (*most <= 0) {
-    std::iota(units.begin(), units.end(), -1);  // kBegin is none
+  if (*std::max_element(units.begin(), units.end()) > 0) return units;
+  std::int32_t next = 0;
+  for (std::int32_t& unit : units) {
+    if (unit >= 0) unit = next++;
   }
   return units;
 }
@@ -22,15 +23,16 @@ std::vector<std::int32_t> units_of(const text::Encoding& encoding) {
 
 Explanation Classifier::explain(const std::string& text,
                                 Threads threads) const {
-  const text::Encoding encoding = encode_text(
-      text, *parts_->tokenizer, parts_->config.encoder.max_length, true);
+  const text::Encoding encoding =
+      encode_text(text, *parts_->tokenizer, parts_->config, true).encoding;
   const std::vector<std::int32_t> units = units_of(encoding);
   // The text, and the text without each of its words.
   std::vector<std::vector<std::int32_t>> variants = {encoding.ids};
   Explanation out;
-  for (std::size_t t = 1; t < units.size(); ++t) {
+  for (std::size_t t = 0; t < units.size(); ++t) {
+    if (units[t] < 0) continue;
     const text::ByteRange bytes = encoding.offsets[t];
-    if (t == 1 || units[t] != units[t - 1]) {
+    if (t == 0 || units[t] != units[t - 1]) {
       out.words.push_back({.word = "", .begin = bytes.begin});
       std::vector<std::int32_t> without;
       for (std::size_t i = 0; i < units.size(); ++i) {
@@ -63,10 +65,11 @@ Explanation Classifier::explain(const std::string& text,
   const std::vector<double> shares =
       parts_->encoder.attention(pass, parts_->encoder.embed(pass, one), one)
           .rollout();
-  std::size_t word = 0;
-  for (std::size_t t = 1; t < units.size(); ++t) {
-    if (t > 1 && units[t] != units[t - 1]) ++word;
-    out.words[word].rollout += static_cast<float>(shares[t]);
+  std::size_t words = 0;
+  for (std::size_t t = 0; t < units.size(); ++t) {
+    if (units[t] < 0) continue;
+    if (t == 0 || units[t] != units[t - 1]) ++words;
+    out.words[words - 1].rollout += static_cast<float>(shares[t]);
   }
   return out;
 }

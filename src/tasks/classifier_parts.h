@@ -38,10 +38,13 @@ void check_labels(std::span<const std::string> labels, const char* where);
 // All labels, the likeliest first, the first of equals first.
 std::vector<LabelProbability> ranked(std::span<const float> probabilities);
 
-// A text as the encoder reads it, with the bytes of each token and the word
-// that it belongs to; -1 for kBegin.
-text::Encoding encode_text(std::string_view text,
-                           const text::Tokenizer& tokenizer,
-                           std::int64_t max_length, bool offsets);
+// A text as the encoder reads it, with the bytes of each token, where asked
+// for, and the word that it belongs to; -1 for special tokens.
+struct EncodedText {
+  text::Encoding encoding;
+  bool cut = false;  // at max_length
+};
+EncodedText encode_text(std::string_view text, const text::Tokenizer& tokenizer,
+                        const ClassifierConfig& config, bool offsets = false);
 
 }  // namespace regard::tasks

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <string>
 #include <string_view>
 
@@ -69,5 +70,9 @@ struct EncoderFolder {
   std::filesystem::path tokenizer;  // a folder
 };
 EncoderFolder read_encoder_folder(const std::filesystem::path& folder);
+
+// The folder's tokenizer. Throws ParseError where it does not fit the model.
+std::unique_ptr<text::Tokenizer> load_encoder_tokenizer(
+    const EncoderFolder& folder);
 
 }  // namespace regard::tasks

@@ -282,4 +282,24 @@ EncoderFolder read_encoder_folder(const fs::path& folder) {
   return found;
 }
 
+std::unique_ptr<text::Tokenizer> load_encoder_tokenizer(
+    const EncoderFolder& folder) {
+  const TextEncoderConfig& config = folder.settings.config;
+  auto tokenizer = text::load_tokenizer(folder.tokenizer);
+  // Tables are often longer than the vocabulary, never shorter.
+  if (tokenizer->size() > config.vocab) {
+    throw_parse_error(kWhere, "'", folder.tokenizer.string(),
+                      "': the tokenizer has ", tokenizer->size(),
+                      " pieces, the model knows ", config.vocab);
+  }
+  const std::int64_t special = std::ssize(tokenizer->encode("", {}).ids);
+  if (config.max_length <= special) {
+    throw_parse_error(kWhere, "'", folder.tokenizer.string(),
+                      "': texts of at most ", config.max_length,
+                      " tokens leave no room beside the ", special,
+                      " special ones");
+  }
+  return tokenizer;
+}
+
 }  // namespace regard::tasks

@@ -121,12 +121,56 @@ class Reader {
   }
 
   ops::NormWeights norm(const std::string& name, std::int64_t width) const {
-    // As TensorFlow's checkpoints called them.
-    const bool old = !file_.contains(prefix_ + name + ".weight") &&
-                     file_.contains(prefix_ + name + ".gamma");
     return {.epsilon = settings_.norm_epsilon,
-            .weight = vector(name + (old ? ".gamma" : ".weight"), width),
-            .bias = vector(name + (old ? ".beta" : ".bias"), width)};
+            .weight = vector(norm_part(name, ".weight", ".gamma"), width),
+            .bias = vector(norm_part(name, ".bias", ".beta"), width)};
+  }
+
+  // Layer `number` as parameters of nn::Encoder.
+  void add_parameters(std::size_t number, StateDict& to) const {
+    const TextEncoderConfig& c = settings_.config;
+    const LayerNames& n = names_.parts;
+    const std::string from = layer_name(number);
+    const std::string name = "layers." + std::to_string(number) + ".";
+    const auto linear = [&](const char* ours, const char* theirs,
+                            std::int64_t out, std::int64_t in) {
+      to[name + ours + ".weight"] =
+          tensor({from + theirs + ".weight"}, {out, in});
+      to[name + ours + ".bias"] = tensor({from + theirs + ".bias"}, {out});
+    };
+    std::vector<std::string> weights, biases;
+    for (const char* part : {n.query, n.key, n.value}) {
+      weights.push_back(from + part + ".weight");
+      biases.push_back(from + part + ".bias");
+    }
+    to[name + "self_attn.in_proj_weight"] =
+        tensor(weights, {c.model_dim, c.model_dim});
+    to[name + "self_attn.in_proj_bias"] = tensor(biases, {c.model_dim});
+    linear("self_attn.out_proj", n.out, c.model_dim, c.model_dim);
+    linear("linear1", n.up, c.feed_forward_dim, c.model_dim);
+    linear("linear2", n.down, c.model_dim, c.feed_forward_dim);
+    add_norm(from + n.attention_norm, name + "norm1", to);
+    add_norm(from + n.norm, name + "norm2", to);
+  }
+
+  void add_norm(const std::string& from, const std::string& name,
+                StateDict& to) const {
+    const Shape shape = {settings_.config.model_dim};
+    to[name + ".weight"] =
+        tensor({norm_part(from, ".weight", ".gamma")}, shape);
+    to[name + ".bias"] = tensor({norm_part(from, ".bias", ".beta")}, shape);
+  }
+
+  // A copy of some tensors of one shape, one under the other.
+  Tensor tensor(const std::vector<std::string>& names, Shape shape) const {
+    std::vector<float> values;
+    for (const std::string& name : names) {
+      const EncoderTable one = read(name, shape);
+      values.insert(values.end(), one.rows.data(),
+                    one.rows.data() + one.rows.size());
+    }
+    shape[0] *= std::ssize(names);
+    return Tensor(std::span<const float>(values), shape);
   }
 
   nn::detail::TransformerLayerWeights layer(std::size_t number) const {
@@ -148,6 +192,14 @@ class Reader {
   }
 
  private:
+  // TensorFlow's checkpoints had other names.
+  std::string norm_part(const std::string& norm, const char* name,
+                        const char* old) const {
+    const bool is_old = !file_.contains(prefix_ + norm + name) &&
+                        file_.contains(prefix_ + norm + old);
+    return norm + (is_old ? old : name);
+  }
+
   std::string layer_name(std::size_t number) const {
     const std::string start = names_.layer;
     if (settings_.family != EncoderFamily::kAlbert) {
@@ -257,6 +309,37 @@ Tensor relative_bias_of(ConstRows table, std::int64_t length) {
 }
 
 }  // namespace
+
+StateDict encoder_parameters(const EncoderFolder& folder, std::int64_t places) {
+  const EncoderSettings& s = folder.settings;
+  const SafetensorsFile file = SafetensorsFile::open(folder.weights);
+  const Reader reader(file, folder.weights, s, ops::WeightStorage::kFloat32);
+  const std::int64_t dim = s.config.model_dim;
+  const auto rows_of = [dim](const EncoderTable& table, std::int64_t first,
+                             std::int64_t count) {
+    return Tensor(
+        std::span(table.rows.at(first), static_cast<std::size_t>(count * dim)),
+        {count, dim});
+  };
+  const std::string start = "embeddings.";
+  StateDict to;
+  to["embedding.weight"] =
+      reader.tensor({start + "word_embeddings.weight"}, {s.config.vocab, dim});
+  to["positions.weight"] = rows_of(
+      reader.table(start + "position_embeddings.weight", s.positions, dim),
+      s.first_position, places);
+  if (s.types > 0) {
+    // A text alone is all of the first type.
+    to["token_type.weight"] = rows_of(
+        reader.table(start + "token_type_embeddings.weight", s.types, dim), 0,
+        1);
+  }
+  reader.add_norm(start + "LayerNorm", "embedding_norm", to);
+  for (std::int64_t i = 0; i < s.config.layers; ++i) {
+    reader.add_parameters(static_cast<std::size_t>(i), to);
+  }
+  return to;
+}
 
 EncoderWeights::EncoderWeights(const std::filesystem::path& path,
                                const EncoderSettings& s, Threads threads,

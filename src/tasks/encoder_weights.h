@@ -42,4 +42,8 @@ struct EncoderWeights {
   Tensor relative_bias{Shape{0}};
 };
 
+// The weights as parameters of nn::Encoder, with so many places. For families
+// that differ from it in names alone: BERT, RoBERTa and DistilBERT.
+StateDict encoder_parameters(const EncoderFolder& folder, std::int64_t places);
+
 }  // namespace regard::tasks

@@ -20,6 +20,20 @@ ExampleTask::ExampleTask(ExampleTaskParts parts, std::uint64_t seed,
       train::make_batches(parts_.held_out_lengths, {.tokens = kTokens}, 0);
 }
 
+void ExampleTask::begin_with(StateDict values) {
+  for (const auto& [name, tensor] : values) {
+    const auto found = parameters_.find(name);
+    require(found != parameters_.end(), "ExampleTask::begin_with",
+            "there must be no ", name, ": the task has no such parameter");
+    require(tensor.dtype() == DType::kFloat32 &&
+                tensor.shape() == found->second.shape(),
+            "ExampleTask::begin_with", name, " must be float32 ",
+            ShapeText{found->second.shape()}, "; it is ",
+            to_string(tensor.dtype()), " ", ShapeText{tensor.shape()});
+  }
+  for (auto& [name, tensor] : values) parameters_[name] = std::move(tensor);
+}
+
 nn::LossSum ExampleTask::loss_and_gradients(
     std::span<const std::int64_t> examples, std::uint64_t seed,
     StateDict& gradients) {

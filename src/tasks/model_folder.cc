@@ -164,22 +164,28 @@ json to_json(const nn::EncoderConfig& c) {
   const auto name = [](const auto& names, auto value) {
     return names[static_cast<std::size_t>(value)];
   };
-  return {{"vocab", c.vocab},
-          {"model_dim", c.model_dim},
-          {"heads", c.heads},
-          {"layers", c.layers},
-          {"feed_forward_dim", c.feed_forward_dim},
-          {"activation", name(kActivations, c.activation)},
-          {"norm", name(kNorms, c.norm)},
-          {"norm_epsilon", c.norm_epsilon},
-          {"norm_first", c.norm_first},
-          {"shared_layers", c.shared_layers},
-          {"positions", name(kPositions, c.positions)},
-          {"max_length", c.max_length},
-          {"pooling", name(kPoolings, c.pooling)},
-          {"dropout", c.dropout},
-          {"attention_dropout", c.attention_dropout},
-          {"activation_dropout", c.activation_dropout}};
+  json out = {{"vocab", c.vocab},
+              {"model_dim", c.model_dim},
+              {"heads", c.heads},
+              {"layers", c.layers},
+              {"feed_forward_dim", c.feed_forward_dim},
+              {"activation", name(kActivations, c.activation)},
+              {"norm", name(kNorms, c.norm)},
+              {"norm_epsilon", c.norm_epsilon},
+              {"norm_first", c.norm_first},
+              {"shared_layers", c.shared_layers},
+              {"positions", name(kPositions, c.positions)},
+              {"max_length", c.max_length},
+              {"pooling", name(kPoolings, c.pooling)},
+              {"dropout", c.dropout},
+              {"attention_dropout", c.attention_dropout},
+              {"activation_dropout", c.activation_dropout}};
+  // Pretrained encoders alone have these: the files and checkpoints of others
+  // stay as they were.
+  if (c.embedding_scale != 0) out["embedding_scale"] = c.embedding_scale;
+  if (c.token_type) out["token_type"] = true;
+  if (c.embedding_norm) out["embedding_norm"] = true;
+  return out;
 }
 
 nn::EncoderConfig encoder_from(const Field& f) {
@@ -200,6 +206,11 @@ nn::EncoderConfig encoder_from(const Field& f) {
   c.dropout = rate_from(f["dropout"]);
   c.attention_dropout = rate_from(f["attention_dropout"]);
   c.activation_dropout = rate_from(f["activation_dropout"]);
+  if (f.has("embedding_scale")) {
+    c.embedding_scale = static_cast<float>(f["embedding_scale"].real());
+  }
+  c.token_type = f.flag("token_type", false);
+  c.embedding_norm = f.flag("embedding_norm", false);
   return c;
 }
 

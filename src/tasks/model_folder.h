@@ -8,6 +8,7 @@
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
+#include "regard/core/error.h"
 #include "regard/nn/encoder.h"
 #include "regard/tensor/tensor.h"
 #include "regard/text/tokenizer.h"
@@ -35,6 +36,19 @@ ModelFolder load_model_folder(const std::filesystem::path& folder,
 // The same for a model that reads no text and has no tokenizer.
 ModelFolder load_model_without_tokenizer(const std::filesystem::path& folder,
                                          const char* kind, const char* where);
+
+// make(), a model of what was read. What it refuses with InvalidArgument does
+// not fit together: ParseError.
+template <typename Make>
+auto fitted(const std::filesystem::path& folder, const char* where,
+            const Make& make) {
+  try {
+    return make();
+  } catch (const InvalidArgument& error) {
+    throw_parse_error(where, "the files of '", folder.string(),
+                      "' do not fit each other: ", error.what());
+  }
+}
 
 // Writes all, each file whole or not at all, the weights last. `config` has the
 // kind. `stored` is kFloat32 or kFloat16.

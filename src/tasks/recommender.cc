@@ -185,13 +185,10 @@ Recommender Recommender::load(const fs::path& folder) {
   ModelFolder model = load_model_without_tokenizer(folder, kKind, kLoad);
   RecommenderConfig config;
   config.encoder = encoder_from(model.field()["encoder"]);
-  try {
-    return {std::move(config), text::read_lines(folder / kItemsFile),
-            std::move(model.weights)};
-  } catch (const InvalidArgument& error) {
-    throw_parse_error(kLoad, "the files of '", folder.string(),
-                      "' do not fit each other: ", error.what());
-  }
+  return fitted(folder, kLoad, [&] {
+    return Recommender(std::move(config), text::read_lines(folder / kItemsFile),
+                       std::move(model.weights));
+  });
 }
 
 std::string config_to_json(const RecommenderConfig& config) {

@@ -13,6 +13,7 @@ struct Generator {
   std::vector<SampleFile> (*make)(std::uint64_t seed);
 };
 constexpr std::array kGenerators = {Generator{"classify", sample_reviews},
+                                    Generator{"listops", sample_list_ops},
                                     Generator{"recommend", sample_series},
                                     Generator{"answer", sample_stories},
                                     Generator{"caption", sample_shapes},

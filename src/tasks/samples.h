@@ -22,6 +22,9 @@ std::string_view any_of(Random& random, const List& list) {
 // Reviews that are positive, negative or mixed.
 std::vector<SampleFile> sample_reviews(std::uint64_t seed);
 
+// Nested lists of digits.
+std::vector<SampleFile> sample_list_ops(std::uint64_t seed);
+
 // Readers of book series, and what they read when.
 std::vector<SampleFile> sample_series(std::uint64_t seed);
 

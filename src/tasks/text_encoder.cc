@@ -79,21 +79,7 @@ struct TextEncoder::Parts {
         ops::WeightStorage storage)
       : settings(folder.settings),
         weights(folder.weights, folder.settings, threads, storage),
-        tokenizer(text::load_tokenizer(folder.tokenizer)) {
-    // Tables are often longer than the vocabulary, never shorter.
-    if (tokenizer->size() > settings.config.vocab) {
-      throw_parse_error("TextEncoder::load", "'", folder.tokenizer.string(),
-                        "': the tokenizer has ", tokenizer->size(),
-                        " pieces, the model knows ", settings.config.vocab);
-    }
-    const std::int64_t special = std::ssize(tokenizer->encode("", {}).ids);
-    if (settings.config.max_length <= special) {
-      throw_parse_error("TextEncoder::load", "'", folder.tokenizer.string(),
-                        "': texts of at most ", settings.config.max_length,
-                        " tokens leave no room beside the ", special,
-                        " special ones");
-    }
-  }
+        tokenizer(load_encoder_tokenizer(folder)) {}
 
   std::string with_prompt(std::string_view text,
                           const TextEncoderOptions& options) const;

@@ -331,12 +331,9 @@ VideoClassifier VideoClassifier::load(const std::filesystem::path& folder) {
   });
   config.frames = field["frames"].count();
   config.patch = field["patch"].count();
-  try {
-    return {std::move(config), std::move(model.weights)};
-  } catch (const InvalidArgument& error) {
-    throw_parse_error(kLoad, "the files of '", folder.string(),
-                      "' do not fit each other: ", error.what());
-  }
+  return fitted(folder, kLoad, [&] {
+    return VideoClassifier(std::move(config), std::move(model.weights));
+  });
 }
 
 std::string config_to_json(const VideoConfig& config) {

@@ -60,8 +60,8 @@ Settings settings_of(const TrainingOptions& o) {
         std::to_chars(text.data(), text.data() + text.size(), value).ptr;
     settings[name] = std::string(text.data(), end);
   };
-  constexpr std::array<const char*, 3> kSchedules = {"constant", "inverse-sqrt",
-                                                     "cosine"};
+  constexpr std::array<const char*, 4> kSchedules = {"constant", "inverse-sqrt",
+                                                     "cosine", "linear"};
   settings["schedule"] =
       kSchedules.at(static_cast<std::size_t>(o.schedule.kind));
   set("seed", o.seed);

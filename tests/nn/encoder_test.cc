@@ -6,8 +6,10 @@
 
 #include <algorithm>
 #include <cstring>
+#include <string>
 #include <vector>
 
+#include "autograd/gradients.h"
 #include "regard/core/random.h"
 #include "support/refusal.h"
 
@@ -65,14 +67,30 @@ std::vector<float> vectors_of(const Encoder& encoder,
   return copy_of(encoder(pass, texts));
 }
 
+// As BERT and its kin are.
+EncoderConfig bert_config(Pooling pooling) {
+  EncoderConfig c = small_config(pooling, Positions::kLearned);
+  c.norm_first = false;
+  c.norm_epsilon = 1e-12f;
+  c.embedding_scale = 1;
+  c.token_type = true;
+  c.embedding_norm = true;
+  return c;
+}
+
 struct Kind {
   Pooling pooling;
   Positions positions;
+  bool bert = false;
+
+  EncoderConfig config() const {
+    return bert ? bert_config(pooling) : small_config(pooling, positions);
+  }
 };
 class EncoderKinds : public ::testing::TestWithParam<Kind> {};
 
 TEST_P(EncoderKinds, ATextHasItsBitsAloneAndAmongOthers) {
-  const Encoder encoder(small_config(GetParam().pooling, GetParam().positions));
+  const Encoder encoder(GetParam().config());
   const StateDict parameters = parameters_of(encoder);
   const PackedTokens all = texts_of({7, 1, 40, 13});
   const std::vector<float> together = vectors_of(encoder, parameters, all, 1);
@@ -89,7 +107,7 @@ TEST_P(EncoderKinds, ATextHasItsBitsAloneAndAmongOthers) {
 }
 
 TEST_P(EncoderKinds, TrainingWithoutDropoutAndInferenceHaveTheSameBits) {
-  const Encoder encoder(small_config(GetParam().pooling, GetParam().positions));
+  const Encoder encoder(GetParam().config());
   const StateDict parameters = parameters_of(encoder);
   const PackedTokens texts = texts_of({5, 9});
   StateDict gradients;
@@ -101,7 +119,7 @@ TEST_P(EncoderKinds, TrainingWithoutDropoutAndInferenceHaveTheSameBits) {
 }
 
 TEST_P(EncoderKinds, AttentionIsShares) {
-  const Encoder encoder(small_config(GetParam().pooling, GetParam().positions));
+  const Encoder encoder(GetParam().config());
   const StateDict parameters = parameters_of(encoder);
   autograd::Tape tape(autograd::Record::kNo);
   Pass pass(tape, parameters);
@@ -155,7 +173,79 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(Kind{Pooling::kFirst, Positions::kLearned},
                       Kind{Pooling::kMean, Positions::kSinusoidal},
                       Kind{Pooling::kAttention, Positions::kRotary},
-                      Kind{Pooling::kMean, Positions::kNone}));
+                      Kind{Pooling::kMean, Positions::kNone},
+                      Kind{Pooling::kMean, Positions::kLearned, true},
+                      Kind{Pooling::kFirst, Positions::kLearned, true}));
+
+// norm(table[token] + positions[place] + token_type), and its gradients beside
+// central differences.
+TEST(BertEmbeddings, AndTheirGradientsAreThoseOfTheDefinition) {
+  using autograd::Matrices;
+  const Encoder encoder(bert_config(Pooling::kMean));
+  const PackedTokens texts = texts_of({5, 1, 4});
+  const std::vector<std::string> names = {
+      "embedding.weight", "positions.weight", "token_type.weight",
+      "embedding_norm.weight", "embedding_norm.bias"};
+  StateDict parameters = parameters_of(encoder);
+  Matrices inputs;
+  for (const std::string& name : names) {
+    Tensor& tensor = parameters.at(name);
+    const std::int64_t rows = tensor.rank() == 2 ? tensor.shape()[0] : 1;
+    inputs.push_back(autograd::random_matrix(rows, 16, inputs.size() + 1));
+    const Tensor values = autograd::as_tensor(inputs.back());
+    std::copy_n(values.values<float>().begin(), values.size(),
+                tensor.values<float>().begin());
+  }
+  const auto definition = [&texts](const Matrices& in) {
+    testing::Matrix sum(texts.size(), 16);
+    for (std::int64_t s = 0; s < texts.sequences(); ++s) {
+      const auto at = static_cast<std::size_t>(s);
+      for (std::int64_t t = texts.offsets[at]; t < texts.offsets[at + 1]; ++t) {
+        for (std::int64_t c = 0; c < 16; ++c) {
+          sum(t, c) = in[0](texts.tokens[static_cast<std::size_t>(t)], c) +
+                      in[1](t - texts.offsets[at], c) + in[2](0, c);
+        }
+      }
+    }
+    return testing::reference_norm(sum, in[3], in[4], 1e-12);
+  };
+  StateDict gradients;
+  prepare_gradients(parameters, gradients);
+  autograd::Tape tape;
+  Pass pass(tape, parameters, &gradients, Mode::kTraining, 3);
+  const Variable x = encoder.embed(pass, texts);
+  autograd::expect_near(x.data(), definition(inputs), "embed");
+  const testing::Matrix d_out = autograd::random_matrix(texts.size(), 16, 9);
+  const Tensor start = autograd::as_tensor(d_out);
+  tape.backward(x, start.view<float, 2>());
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    autograd::expect_near(gradients.at(names[i]).values<float>().data(),
+                          autograd::differences(definition, inputs, d_out, i),
+                          names[i]);
+  }
+}
+
+TEST(BertEmbeddings, AreDroppedAfterTheirNorm) {
+  EncoderConfig config = bert_config(Pooling::kMean);
+  config.dropout = 0.5f;
+  const Encoder encoder(config);
+  const StateDict parameters = parameters_of(encoder);
+  const PackedTokens texts = texts_of({40, 30});
+  autograd::Tape tape;
+  StateDict gradients;
+  prepare_gradients(parameters, gradients);
+  Pass training(tape, parameters, &gradients, Mode::kTraining, 3);
+  Pass inference(tape, parameters);
+  const Variable some = encoder.embed(training, texts);
+  const Variable all = encoder.embed(inference, texts);
+  std::int64_t dropped = 0;
+  for (std::int64_t i = 0; i < 70 * 16; ++i) {
+    dropped += some.data()[i] == 0;
+    if (some.data()[i] == 0) continue;
+    EXPECT_EQ(some.data()[i], 2 * all.data()[i]);
+  }
+  EXPECT_NEAR(static_cast<double>(dropped), 560, 90);
+}
 
 TEST(Encoder, PoolsByItsDefinition) {
   for (const Pooling pooling : {Pooling::kFirst, Pooling::kMean}) {

@@ -53,6 +53,24 @@ TEST(Schedule, FallsAlongHalfACosine) {
   EXPECT_NEAR(schedule.rate(900), 0.2, 1e-12);
 }
 
+TEST(Schedule, FallsAlongALine) {
+  Schedule schedule;
+  schedule.kind = ScheduleKind::kLinear;
+  schedule.peak = 1;
+  schedule.floor = 0.2;
+  schedule.warmup = 100;
+  schedule.total = 300;
+  EXPECT_DOUBLE_EQ(schedule.rate(100), 1);
+  EXPECT_NEAR(schedule.rate(150), 0.8, 1e-12);
+  EXPECT_NEAR(schedule.rate(300), 0.2, 1e-12);
+  EXPECT_NEAR(schedule.rate(900), 0.2, 1e-12);
+  schedule.total = 100;
+  EXPECT_THAT([&] { schedule.check(); },
+              ThrowsMessage<InvalidArgument>(HasSubstr(
+                  "Schedule: a line must end after its warm-up of 100 updates; "
+                  "it ends at 100")));
+}
+
 TEST(Schedule, RefusesACosineThatEndsWithinItsWarmup) {
   Schedule schedule;
   schedule.kind = ScheduleKind::kCosine;

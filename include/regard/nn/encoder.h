@@ -37,6 +37,10 @@ struct EncoderConfig {
   Positions positions = Positions::kSinusoidal;
   std::int64_t max_length = 512;  // of a text, in tokens
   Pooling pooling = Pooling::kMean;
+  // What BERT and its kin have, so that their weights can be trained further.
+  float embedding_scale = 0.0f;  // of the table; 0 means sqrt(model_dim)
+  bool token_type = false;       // one learned row more, added to every token
+  bool embedding_norm = false;   // one more norm, after all that is added
   // All in [0, 1).
   float dropout = 0.0f;  // of embeddings, blocks, and what is pooled
   float attention_dropout = 0.0f;
@@ -54,6 +58,8 @@ struct EncoderConfig {
 // after the other, and what a text becomes depends on no other. Parameters:
 //
 //   embedding.weight [vocab, model_dim], positions.weight where learned
+//   token_type.weight [1, model_dim]                  if token_type
+//   embedding_norm.weight, embedding_norm.bias        if embedding_norm
 //   layers.0.self_attn.in_proj_weight, .linear1.weight, .norm1.weight, ...
 //   norm.weight, norm.bias                            if norm_first
 //   pooling.query [1, model_dim], pooling.attn.in_proj_weight, ...

@@ -33,12 +33,16 @@ LabelledTexts read_labelled_texts(const std::filesystem::path& path,
 struct ClassifierConfig {
   nn::EncoderConfig encoder;
   std::vector<std::string> labels;  // at least two, none twice
+  // Texts stand between the tokenizer's own special tokens, as [CLS] and [SEP],
+  // as pretrained encoders read them; otherwise kBegin stands before them.
+  bool special_tokens = false;
   // For training alone.
   float label_smoothing = 0.0f;
   float token_dropout = 0.0f;  // tokens that are read as unknown, in [0, 1)
 };
 
-// Texts as the encoder reads them: kBegin and pieces, cut to max_length.
+// Texts as the encoder reads them: pieces and special tokens, cut to
+// max_length.
 struct ClassificationData {
   std::vector<std::vector<std::int32_t>> texts;
   std::vector<std::int32_t> labels;
@@ -56,7 +60,8 @@ ClassificationData encode_texts(const LabelledTexts& texts,
 
 // An encoder, one vector for each text, and a linear layer that gives each
 // label a score (head.weight [labels, model_dim], head.bias): the task learns
-// the cross entropy. Borrows the data.
+// the cross entropy. Borrows the data. ExampleTask::begin_with() gives it the
+// weights of a pretrained encoder.
 ExampleTask make_classification_task(const ClassifierConfig& config,
                                      const ClassificationData& training,
                                      const ClassificationData& held_out,

@@ -40,6 +40,10 @@ class ExampleTask : public train::TrainingTask {
   // Random parameters.
   ExampleTask(ExampleTaskParts parts, std::uint64_t seed, Threads threads = {});
 
+  // Values of some parameters from elsewhere, such as a pretrained encoder's.
+  // Throws InvalidArgument for one that is not the task's, or not so shaped.
+  void begin_with(StateDict values);
+
   StateDict& parameters() override { return parameters_; }
   std::span<const std::int64_t> lengths() const override {
     return parts_.lengths;

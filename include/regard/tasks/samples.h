@@ -24,4 +24,19 @@ std::vector<std::string> sample_tasks();
 std::vector<SampleFile> make_sample(const std::string& task,
                                     std::uint64_t seed);
 
+// ListOps (Nangia and Bowman, 2018) as Long Range Arena has it (Tay et al.,
+// 2021): long nested lists that come to a digit. What make_sample("listops",
+// seed) gives is the size of the original, which no small model learns in two
+// minutes.
+struct ListOpsOptions {
+  std::uint64_t seed = 1;
+  std::int64_t train = 96000;
+  std::int64_t others = 2000;  // of each, validation and test
+  std::int64_t min_length = 500;
+  std::int64_t max_length =
+      2000;              // tokens, whether brackets are written or not
+  bool brackets = true;  // that close a list
+};
+std::vector<SampleFile> make_list_ops(const ListOpsOptions& options);
+
 }  // namespace regard::tasks

@@ -32,6 +32,7 @@ Example:
   regard sample classify --out reviews && cat reviews/README.md
   regard sample recommend --out series
   regard sample answer --out stories
+  regard sample summarize --out dialogues
   regard sample caption --out shapes
   regard sample video --out clips)";
 

@@ -15,6 +15,7 @@ struct Generator {
 constexpr std::array kGenerators = {Generator{"classify", sample_reviews},
                                     Generator{"recommend", sample_series},
                                     Generator{"answer", sample_stories},
+                                    Generator{"summarize", sample_dialogues},
                                     Generator{"caption", sample_shapes},
                                     Generator{"video", sample_moving_shapes}};
 

@@ -5,8 +5,8 @@
 The zip holds samsum/train.csv, validation.csv and test.csv (id, dialogue,
 summary); it is read and not changed. TO gets train.jsonl, valid.jsonl and
 test.jsonl with `text` and `summary`, and the baseline Longest-3 of the test:
-longest3.txt, the three longest lines of each dialogue in their order, without
-the names before them, beside references.txt.
+longest3.txt, the three longest lines of each dialogue in their order, with the
+names of who said them, beside references.txt.
 """
 
 import argparse
@@ -23,8 +23,9 @@ def cleaned(text):
 
 
 def longest3(dialogue):
-    lines = [line.split(": ", 1)[-1] for line in dialogue.splitlines()]
-    chosen = sorted(sorted(range(len(lines)), key=lambda i: (-len(lines[i]), i))[:3])
+    lines = dialogue.splitlines()
+    said = [line.split(": ", 1)[-1] for line in lines]
+    chosen = sorted(sorted(range(len(lines)), key=lambda i: (-len(said[i]), i))[:3])
     return " ".join(lines[i] for i in chosen)
 
 

@@ -31,12 +31,19 @@ using tasks::TranslationData;
 
 constexpr const char* kCommand = "train summarize";
 
+TextFlags usual_text() {
+  TextFlags text;
+  text.pieces = "unigram";
+  text.vocab = 8000;
+  return text;
+}
+
 struct TrainSummarizeFlags {
   std::string train, valid;
   double valid_share = 0.05;
   std::string text_column = "text";
   std::string summary_column = "summary";
-  TextFlags text;
+  TextFlags text = usual_text();
   EncoderFlags layers;
   std::int64_t decoder_layers = 2;
   bool no_copy = false;
@@ -227,7 +234,7 @@ std::string held_out_line(const TrainSummarizeFlags& f,
 
 void run(const TrainSummarizeFlags& f, Ranks& ranks) {
   check(f.learning);
-  check(f.text);
+  check(f.text, usual_text());
   encoder_config(f.layers, 1);
   const TrainingFolder folder(f.learning, kCommand, ranks);
   const Data data = load_data(f);
@@ -286,8 +293,6 @@ void run(const TrainSummarizeFlags& f, Ranks& ranks) {
 
 Command add_train_summarize(App& train, Ranks& ranks) {
   const auto flags = std::make_shared<TrainSummarizeFlags>();
-  flags->text.pieces = "unigram";
-  flags->text.vocab = 8000;
   flags->layers.ffn = 512;
   flags->layers.max_length = 1024;
   LearningFlags& learning = flags->learning;

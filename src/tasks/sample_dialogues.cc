@@ -157,7 +157,8 @@ valid.jsonl and test.jsonl are in no dialogue of train.jsonl: a model must copy
 them. Free to use for anything.
 
     regard train summarize --train train.jsonl --valid valid.jsonl --out model \
-        COMMAND
+        --vocab 200 --dim 64 --ffn 128 --decoder-layers 1 --dropout 0 \
+        --smoothing 0 --lr 0.005 --warmup 50 --updates 800
     regard summarize --model model --input test.jsonl --score
     regard summarize --model model dialogue.txt
 )";

@@ -81,6 +81,17 @@ text::Pairs read_pair_table(const std::filesystem::path& path,
   return {std::move(table.columns[0]), std::move(table.columns[1])};
 }
 
+bool has_first_pieces(const text::Tokenizer& tokenizer) {
+  const text::SpecialIds special = tokenizer.special();
+  // A tokenizer.json need not say what its special pieces mean.
+  const auto is = [&](std::int32_t named, const char* piece, std::int32_t id) {
+    return (named >= 0 ? named : tokenizer.id_of(piece)) == id;
+  };
+  return is(special.unknown, "<unk>", text::kUnknown) &&
+         is(special.begin, "<s>", text::kBegin) &&
+         is(special.end, "</s>", text::kEnd);
+}
+
 std::vector<std::int32_t> encode_lines(const text::Tokenizer& tokenizer,
                                        std::string_view text) {
   Pieces pieces;
@@ -107,9 +118,7 @@ TranslationData encode_pairs(const text::Pairs& pairs,
   require(max_length > 0, "encode_pairs", "max_length must be positive; got ",
           max_length);
   const text::SpecialIds special = tokenizer.special();
-  require(special.unknown == text::kUnknown && special.begin == text::kBegin &&
-              special.end == text::kEnd,
-          "encode_pairs",
+  require(has_first_pieces(tokenizer), "encode_pairs",
           "the first pieces must be <unk>, <s>, </s>; they have the numbers ",
           special.unknown, ", ", special.begin, ", ", special.end);
   TranslationData data;

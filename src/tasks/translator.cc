@@ -169,7 +169,10 @@ std::vector<Source> encode(std::span<const std::string> sentences,
     source.before = std::ssize(source.pieces);
     source.pieces.insert(source.pieces.end(), source.text.pieces.begin(),
                          source.text.pieces.end());
-    if (tokens.source_end) source.pieces.push_back(tokenizer.special().end);
+    if (tokens.source_end) {
+      source.pieces.push_back(tokens.by_lines ? tokens.end
+                                              : tokenizer.special().end);
+    }
     require(std::ssize(source.pieces) <= most, "Translator::translate",
             "a sentence may have at most ", most, " pieces; sentence ", i + 1,
             " has ", source.pieces.size());

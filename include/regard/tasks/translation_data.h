@@ -54,6 +54,10 @@ text::Pairs read_pair_table(const std::filesystem::path& path,
                             const std::string& source_column,
                             const std::string& target_column);
 
+// Are the first pieces <unk>, <s> and </s>, as in every vocabulary that is made
+// here?
+bool has_first_pieces(const text::Tokenizer& tokenizer);
+
 // The pieces of a text. Where it has several lines, kEnd parts them; blank ones
 // are left out.
 std::vector<std::int32_t> encode_lines(const text::Tokenizer& tokenizer,

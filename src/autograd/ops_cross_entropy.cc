@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <optional>
 #include <vector>
 
+#include "autograd/copies.h"
 #include "kernels/cross_entropy.h"
 #include "kernels/gemm.h"
 #include "ops/product.h"
@@ -24,9 +26,10 @@ std::int64_t rows_at_once(std::int64_t vocab) {
 // One call: the scores exist for `chunk` rows at a time.
 class Projection {
  public:
+  // `copies` may be null.
   Projection(Tape& tape, const Variable& x, const Variable& weight,
-             const Variable& bias)
-      : tape_(tape), x_(x), weight_(weight), bias_(bias) {
+             const Variable& bias, const Copies* copies)
+      : tape_(tape), x_(x), weight_(weight), bias_(bias), copies_(copies) {
     const ops::PackOptions pack{.pool = &tape.pool(),
                                 .threads = tape.threads()};
     forward_ = ops::PackedWeights::pack(weight.value(), pack);
@@ -92,13 +95,20 @@ class Projection {
     const ops::Rows y = ops::columns(scores, end - begin, vocab, stride_);
     forward_.multiply({x_.data() + begin * in, {end - begin, in}}, 0,
                       bias_.data(), y, kernels::Start::kZero);
-    const bool learns =
-        d_weight_ != nullptr || d_x_.data != nullptr || d_bias_ != nullptr;
+    const bool learns = d_weight_ != nullptr || d_x_.data != nullptr ||
+                        d_bias_ != nullptr ||
+                        (copies_ != nullptr && tape_.records());
+    const auto gradient =
+        learns ? kernels::WithGradient::kYes : kernels::WithGradient::kNo;
     for (std::int64_t r = begin; r < end; ++r) {
-      losses[static_cast<std::size_t>(r)] = kernels::cross_entropy_row(
-          scores + (r - begin) * stride_, vocab,
-          targets[static_cast<std::size_t>(r)], smoothing,
-          learns ? kernels::WithGradient::kYes : kernels::WithGradient::kNo);
+      float* const row = scores + (r - begin) * stride_;
+      const std::int32_t target = targets[static_cast<std::size_t>(r)];
+      losses[static_cast<std::size_t>(r)] =
+          copies_ == nullptr
+              ? kernels::cross_entropy_row(row, vocab, target, smoothing,
+                                           gradient)
+              : copies_->row(r, {row, static_cast<std::size_t>(vocab)}, target,
+                             smoothing, gradient);
     }
     if (d_x_.data == nullptr) return;
     backward_.multiply(
@@ -108,6 +118,7 @@ class Projection {
 
   Tape& tape_;
   const Variable &x_, &weight_, &bias_;
+  const Copies* copies_;
   ops::PackedWeights forward_, backward_;  // weight, and for d_x
   Tape::Target d_x_;
   float* d_weight_ = nullptr;
@@ -121,7 +132,8 @@ class Projection {
 CrossEntropySum cross_entropy(Tape& tape, const Variable& x,
                               const Variable& weight, const Variable& bias,
                               std::span<const std::int32_t> targets,
-                              float label_smoothing) {
+                              float label_smoothing,
+                              const CopyAttention& copy) {
   require(weight.columns() == x.columns(), kWhere,
           "weight must be [vocab, in] with the columns of x; it is [",
           weight.rows(), ", ", weight.columns(), "], x is [", x.rows(), ", ",
@@ -138,8 +150,15 @@ CrossEntropySum cross_entropy(Tape& tape, const Variable& x,
     require(target >= 0 && target < weight.rows(), kWhere,
             "a target must lie in 0 .. ", weight.rows() - 1, "; got ", target);
   }
+  if (!copy.q.is_null()) check(copy, x.rows(), weight.rows());
   if (targets.empty()) return {};
-  return Projection(tape, x, weight, bias).run(targets, label_smoothing);
+  std::optional<Copies> copies;
+  if (!copy.q.is_null()) copies.emplace(tape, copy);
+  const CrossEntropySum sum =
+      Projection(tape, x, weight, bias, copies ? &*copies : nullptr)
+          .run(targets, label_smoothing);
+  if (copies && tape.records()) copies->add_gradients();
+  return sum;
 }
 
 }  // namespace regard::autograd

@@ -85,8 +85,7 @@ void add_encoder_flags(App& app, EncoderFlags& f) {
       ->group(group);
 }
 
-void check(const TextFlags& f) {
-  const TextFlags unset;
+void check(const TextFlags& f, const TextFlags& unset) {
   const bool words = f.pieces == "words";
   const bool learnt = f.pieces == "unigram" || f.pieces == "bpe";
   if (!words && (f.min_count != unset.min_count || f.keep_case)) {

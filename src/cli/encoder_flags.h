@@ -43,8 +43,9 @@ void add_text_flags(App& app, TextFlags& flags);
 void add_layer_flags(App& app, EncoderFlags& flags);
 void add_encoder_flags(App& app, EncoderFlags& flags);
 
-// Throws UsageError for an option that the kind of pieces does not have.
-void check(const TextFlags& flags);
+// Throws UsageError for an option that the kind of pieces does not have; one
+// that is as in `unset` was not given.
+void check(const TextFlags& flags, const TextFlags& unset = {});
 // Learns the vocabulary from the texts.
 std::unique_ptr<text::Tokenizer> make_tokenizer(
     const TextFlags& flags, std::span<const std::string> texts);

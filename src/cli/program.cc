@@ -40,6 +40,7 @@ Examples:
   regard translate --model en-de "A man rides a bicycle."
   regard classify --explain "The soup was far from good."
   regard answer --context examples/story.txt "Where is Ada?"
+  regard summarize examples/dialogue.txt
   regard recommend --why --history "Harbour 1, Harbour 2"
   regard video examples/shapes/orbits.npy
   regard generate --model model.gguf --prompt "Once upon a time"

@@ -9,6 +9,7 @@
 
 #include "cli/checks.h"
 #include "cli/commands.h"
+#include "cli/rouge_report.h"
 #include "cli/screen.h"
 #include "cli/usage_error.h"
 #include "regard/core/error.h"
@@ -42,29 +43,12 @@ Examples:
   regard score output.tok reference.tok --tokenize none --lowercase
   regard score --metric rouge summaries.txt references.txt)";
 
-nlohmann::json to_json(const tasks::RougeScore::Part& part) {
-  return {
-      {"precision", part.precision}, {"recall", part.recall}, {"f1", part.f1}};
-}
-
 void show_rouge(const ScoreFlags& flags, const text::Pairs& pairs) {
   const bool zh = flags.tokens == "zh";
   const tasks::RougeScore rouge = tasks::rouge(
       pairs.sources, pairs.targets,
       {zh ? tasks::ScoreTokens::kZh : tasks::ScoreTokens::kRouge, zh});
-  if (flags.json) {
-    return print(nlohmann::json{{"rouge1", to_json(rouge.rouge1)},
-                                {"rouge2", to_json(rouge.rouge2)},
-                                {"rougeL", to_json(rouge.rougeL)}}
-                     .dump() +
-                 "\n");
-  }
-  const auto line = [](const char* name, const tasks::RougeScore::Part& part) {
-    return fmt::format("{} {:.2f}  precision {:.2f}  recall {:.2f}\n", name,
-                       part.f1, part.precision, part.recall);
-  };
-  print(line("ROUGE-1", rouge.rouge1) + line("ROUGE-2", rouge.rouge2) +
-        line("ROUGE-L", rouge.rougeL));
+  print(rouge_report(rouge, flags.json));
 }
 
 void run_score(const ScoreFlags& flags) {

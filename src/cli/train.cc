@@ -16,6 +16,7 @@ constexpr const char* kTrainFooter =
   regard train translate --src train.en --tgt train.de --out en-de
   regard train classify --train reviews.tsv --out reviews
   regard train answer --train stories.tsv --out stories
+  regard train summarize --train dialogues.jsonl --out dialogues
   regard train recommend --interactions log.tsv --out shop
   regard train caption --pictures photos --captions captions.tsv --out photos-model
   regard train video --clips clips.tsv --out clips
@@ -176,6 +177,7 @@ Command add_train(App& program, Ranks& ranks) {
       add_train_classify(*app, ranks),
       add_train_recommend(*app, ranks),
       add_train_answer(*app, ranks),
+      add_train_summarize(*app, ranks),
       add_train_caption(*app, ranks),
       add_train_video(*app, ranks)};
   return {app,

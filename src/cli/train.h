@@ -10,6 +10,7 @@ namespace regard::cli {
 Command add_train_caption(App& train, Ranks& ranks);
 Command add_train_classify(App& train, Ranks& ranks);
 Command add_train_recommend(App& train, Ranks& ranks);
+Command add_train_summarize(App& train, Ranks& ranks);
 Command add_train_answer(App& train, Ranks& ranks);
 Command add_train_video(App& train, Ranks& ranks);
 

@@ -184,18 +184,6 @@ std::map<std::string, std::string> settings_of(
   return settings;
 }
 
-void tell_data(const char* what, const TranslationData& data) {
-  std::string text = fmt::format("{}: {} examples", what, data.size());
-  if (data.empty > 0) text += fmt::format(", {} left out as blank", data.empty);
-  if (data.overlong > 0) {
-    text += fmt::format(", {} left out as too long", data.overlong);
-  }
-  if (data.unknown > 0) {
-    text += fmt::format(", {} pieces unknown", data.unknown);
-  }
-  std::fprintf(stderr, "%s\n", text.c_str());
-}
-
 std::string name_of(const std::string& path) {
   return fs::path(path).filename().string();
 }
@@ -234,6 +222,18 @@ std::string card_of(const TrainTranslateFlags& f,
 }
 
 }  // namespace
+
+void tell_data(const char* what, const TranslationData& data) {
+  std::string text = fmt::format("{}: {} examples", what, data.size());
+  if (data.empty > 0) text += fmt::format(", {} left out as blank", data.empty);
+  if (data.overlong > 0) {
+    text += fmt::format(", {} left out as too long", data.overlong);
+  }
+  if (data.unknown > 0) {
+    text += fmt::format(", {} pieces unknown", data.unknown);
+  }
+  std::fprintf(stderr, "%s\n", text.c_str());
+}
 
 void run_train_translate(const TrainTranslateFlags& f, Ranks& ranks) {
   check(f);

@@ -6,6 +6,7 @@
 
 #include "cli/learning_flags.h"
 #include "cli/ranks.h"
+#include "regard/tasks/translation_data.h"
 
 namespace regard::cli {
 
@@ -39,6 +40,9 @@ struct TrainTranslateFlags {
 
   LearningFlags learning;
 };
+
+// Says how many examples there are, and what was left out.
+void tell_data(const char* what, const tasks::TranslationData& data);
 
 void run_train_translate(const TrainTranslateFlags& flags, Ranks& ranks);
 

@@ -133,6 +133,13 @@ TransformerDecoder::Weights::Weights(const TransformerConfig& config_,
   }
   output =
       read.linear(detail::output_name(c), c.output_bias ? "output.bias" : "");
+  if (c.copy) {
+    copy.query = read.linear("copy.query.weight", "");
+    copy.key = read.linear("copy.key.weight", "");
+    // One column: nothing to gain from other weights than float32.
+    copy.gate = PackedLinear(p.at("copy.gate.weight").view<float, 2>(),
+                             p.at("copy.gate.bias").values<float>());
+  }
 }
 
 }  // namespace regard::nn

@@ -3,6 +3,7 @@
 
 #include <vector>
 
+#include "nn/decoder_copies.h"
 #include "nn/transformer_layer.h"
 #include "nn/transformer_pass.h"
 #include "regard/nn/decoding.h"
@@ -27,6 +28,7 @@ struct TransformerDecoder::Weights {
   ops::NormWeights source_norm, target_norm;    // of embeddings; null: none
   Tensor encoder_bias, decoder_bias;  // relative, [buckets, heads]; or empty
   detail::PackedLinear output;
+  detail::CopyWeights copy;
   // What states leave to the next ones: fresh pages, and sines, cost as much as
   // a short sentence.
   mutable ops::MemoryPool pool;

@@ -10,6 +10,7 @@
 #include "kernels/cross_entropy.h"
 #include "kernels/rows.h"
 #include "nn/beam_kv_cache.h"
+#include "nn/decoder_copies.h"
 #include "nn/decoder_weights.h"
 #include "nn/relative_bias.h"
 #include "nn/trace_recorder.h"
@@ -106,6 +107,7 @@ struct DecoderState::Memory {
   // [tokens, 2 * inner].
   std::vector<std::int64_t> source_offsets;
   std::vector<std::shared_ptr<float>> memory_kv;
+  std::optional<detail::DecoderCopies> copies;  // of a model that copies
 
   // Of the hypotheses.
   std::vector<std::int64_t> source;     // [hypotheses]
@@ -394,6 +396,10 @@ DecoderState TransformerDecoder::start_traced(const Sources& sources,
                           memory->work);
     memory->encode(sources, stream);
     memory->make_memory_kv(stream.x);
+    if (weights_->config.copy) {
+      memory->copies.emplace(weights_->copy, *sources.tokens, stream.x,
+                             weights_->pool, threads);
+    }
   }
   for (std::int64_t s = 0; s < sources.sequences(); ++s) {
     for (std::int64_t b = 0; b < beams; ++b) memory->source.push_back(s);
@@ -467,6 +473,9 @@ void DecoderState::step(std::span<const std::int32_t> tokens) {
   }
   if (c.final_norm) m.w->decoder_norm(stream.x, stream.x, m.threads);
   ops::multiply(m.w->output(stream.x, logits), m.threads);
+  if (m.copies) {
+    m.copies->add(stream.x, m.q_offsets, logits, m.work, m.threads);
+  }
   m.logits = logits.data();
   ++m.length;
   m.scored = true;

@@ -42,6 +42,9 @@ const TransformerConfig& checked(const TransformerConfig& c) {
   require(!c.shared_embeddings || c.source_vocab == c.target_vocab, kWhere,
           "shared embeddings need one vocabulary; source_vocab is ",
           c.source_vocab, ", target_vocab is ", c.target_vocab);
+  require(!c.copy || (c.source_vocab == c.target_vocab), kWhere,
+          "what is copied needs one vocabulary; source_vocab is ",
+          c.source_vocab, ", target_vocab is ", c.target_vocab);
   require(c.max_length > 0, kWhere, "max_length must be positive; it is ",
           c.max_length);
   require(c.norm_epsilon >= 0, kWhere,
@@ -124,6 +127,17 @@ NormLayer final_norm(const TransformerConfig& c, const std::string& name) {
   return {name, c.norm, c.model_dim, c.norm_epsilon};
 }
 
+// The head that copies, and how much of a token it makes.
+Linear copy_query(const TransformerConfig& c) {
+  return {"copy.query", c.model_dim, c.model_dim, false};
+}
+Linear copy_key(const TransformerConfig& c) {
+  return {"copy.key", c.model_dim, c.model_dim, false};
+}
+Linear copy_gate(const TransformerConfig& c) {
+  return {"copy.gate", c.model_dim, 1};
+}
+
 ParameterSpecs specs_of(const TransformerConfig& c) {
   ParameterSpecs specs;
   if (c.source_vocab > 0) {
@@ -136,6 +150,11 @@ ParameterSpecs specs_of(const TransformerConfig& c) {
     Linear{"output", c.model_dim, c.target_vocab, false}.declare(specs);
   }
   if (c.output_bias) specs["output.bias"] = {{c.target_vocab}};
+  if (c.copy) {
+    copy_query(c).declare(specs);
+    copy_key(c).declare(specs);
+    copy_gate(c).declare(specs);
+  }
   if (c.positions == Positions::kLearned) {
     if (c.source_vocab > 0) {
       Embedding{"source_positions", c.max_length, c.model_dim}.declare(specs);
@@ -303,10 +322,19 @@ LossSum Transformer::run(const TranslationBatch& batch, Mode mode,
     const Variable memory = encode(pass, config_, *tables, batch.source);
     const Variable x = decode(pass, config_, *tables, batch.target, memory,
                               {.offsets = batch.source.offsets});
+    autograd::CopyAttention copy;
+    if (config_.copy) {
+      copy = {copy_gate(config_)(pass, x),
+              copy_query(config_)(pass, x),
+              copy_key(config_)(pass, memory),
+              batch.source.tokens,
+              batch.target.offsets,
+              batch.source.offsets};
+    }
     const autograd::CrossEntropySum loss = autograd::cross_entropy(
         tape, x, pass.parameter(detail::output_name(config_)),
         config_.output_bias ? pass.parameter("output.bias") : Variable(),
-        batch.target_out, config_.label_smoothing);
+        batch.target_out, config_.label_smoothing, copy);
     sum = {loss.loss, loss.likelihood, batch.target.size()};
   }
   tape.backward();

@@ -24,6 +24,8 @@ struct SearchOptions {
   std::int32_t end = text::kEnd;
   std::int32_t first = -1;  // what must be said first; -1: anything
   std::vector<std::int32_t> never = {text::kUnknown};  // is not said
+  // So many tokens in a row are said once at most; 0: any number of times.
+  std::int64_t no_repeat_ngram = 0;
 };
 
 struct Hypothesis {
@@ -92,14 +94,36 @@ class BeamSearch {
     double score;
   };
 
-  // More than needed, because those never said may be among them.
+  // More than needed, because those never said, and not again, may be among
+  // them.
   std::int64_t width() const {
-    return std::min(2 * options_.beam + std::ssize(options_.never),
-                    options_.vocab);
+    return std::min(
+        2 * options_.beam + std::ssize(options_.never) + most_repeats_,
+        options_.vocab);
+  }
+
+  // What would end a run of tokens that a hypothesis has said already.
+  std::vector<std::int32_t> repeats_of(const Open& open) const {
+    if (options_.no_repeat_ngram == 0) return {};
+    const std::ptrdiff_t before = options_.no_repeat_ngram - 1;
+    const std::vector<std::int32_t> said = said_by(open);
+    std::vector<std::int32_t> found;
+    for (auto at = said.begin(); said.end() - at > before; ++at) {
+      if (std::equal(said.end() - before, said.end(), at)) {
+        found.push_back(at[before]);
+      }
+    }
+    return found;
   }
 
   void look_up() {
     const std::int64_t rows = state_.hypotheses();
+    repeats_.clear();
+    most_repeats_ = 0;
+    for (const Open& open : open_) {
+      repeats_.push_back(repeats_of(open));
+      most_repeats_ = std::max(most_repeats_, std::ssize(repeats_.back()));
+    }
     tokens_ = Tensor(DType::kInt32, {rows, width()});
     scores_ = Tensor({rows, width()});
     state_.best(width(), tokens_.view<std::int32_t, 2>(),
@@ -124,8 +148,11 @@ class BeamSearch {
         require(!std::isnan(scores[k]), "BeamSearch",
                 "the model's scores must be numbers; they are not. Are its "
                 "weights damaged?");
-        if (std::find(options_.never.begin(), options_.never.end(),
-                      tokens[k]) != options_.never.end()) {
+        const auto has = [token = tokens[k]](const auto& list) {
+          return std::find(list.begin(), list.end(), token) != list.end();
+        };
+        if (has(options_.never) ||
+            has(repeats_[static_cast<std::size_t>(row)])) {
           continue;
         }
         all.push_back({row, tokens[k],
@@ -239,15 +266,26 @@ class BeamSearch {
     results_[static_cast<std::size_t>(source)].push_back(std::move(done));
   }
 
-  Hypothesis written(const Open& open) const {
-    Hypothesis done;
+  std::vector<std::int32_t> said_by(const Open& open) const {
+    std::vector<std::int32_t> tokens;
     for (std::int64_t at = open.node; at >= 0;) {
       const Node& node = nodes_[static_cast<std::size_t>(at)];
-      done.tokens.push_back(node.token);
-      if (options_.align_layer >= 0) done.alignment.push_back(node.looked);
+      tokens.push_back(node.token);
       at = node.before;
     }
-    std::reverse(done.tokens.begin(), done.tokens.end());
+    std::reverse(tokens.begin(), tokens.end());
+    return tokens;
+  }
+
+  Hypothesis written(const Open& open) const {
+    Hypothesis done;
+    done.tokens = said_by(open);
+    if (options_.align_layer < 0) return done;
+    for (std::int64_t at = open.node; at >= 0;) {
+      const Node& node = nodes_[static_cast<std::size_t>(at)];
+      done.alignment.push_back(node.looked);
+      at = node.before;
+    }
     std::reverse(done.alignment.begin(), done.alignment.end());
     return done;
   }
@@ -258,6 +296,8 @@ class BeamSearch {
   std::vector<Open> open_;
   std::vector<Node> nodes_;
   std::vector<std::vector<Hypothesis>> results_;
+  std::vector<std::vector<std::int32_t>> repeats_;  // [hypotheses]
+  std::ptrdiff_t most_repeats_ = 0;
   Tensor tokens_;  // [hypotheses, width]
   Tensor scores_;
   Tensor looked_;  // [hypotheses, longest source]

@@ -8,6 +8,7 @@
 
 #include "regard/autograd/operations.h"
 #include "regard/core/error.h"
+#include "regard/tasks/translator.h"
 #include "regard/text/table.h"
 #include "tasks/captioner_parts.h"
 
@@ -77,25 +78,9 @@ CaptionData encode_captions(const CaptionTable& table,
 }
 
 nn::TransformerConfig transformer_of(const CaptionerConfig& config) {
-  const nn::EncoderConfig& c = config.layers;
-  nn::TransformerConfig t;
+  nn::TransformerConfig t = with_decoder(config.layers, config.decoder_layers);
   t.source_vocab = 0;
-  t.target_vocab = c.vocab;
-  t.model_dim = c.model_dim;
-  t.heads = c.heads;
-  t.encoder_layers = c.layers;
-  t.decoder_layers = config.decoder_layers;
-  t.feed_forward_dim = c.feed_forward_dim;
-  t.activation = c.activation;
-  t.norm = c.norm;
-  t.norm_epsilon = c.norm_epsilon;
-  t.norm_first = c.norm_first;
-  t.positions = c.positions;
-  t.max_length = c.max_length;
-  t.tied_output = true;
-  t.dropout = c.dropout;
-  t.attention_dropout = c.attention_dropout;
-  t.activation_dropout = c.activation_dropout;
+  t.shared_embeddings = false;
   t.label_smoothing = config.label_smoothing;
   return t;
 }

@@ -16,6 +16,7 @@ namespace regard::tasks {
 
 // What config.json says of a translator that was trained here.
 inline constexpr const char* kTranslatorKind = "regard translator";
+inline constexpr const char* kSummarizerKind = "regard summarizer";
 
 // The numbers that a search must know.
 struct TranslatorTokens {
@@ -24,6 +25,8 @@ struct TranslatorTokens {
   std::int32_t first = -1;         // what it must say first; -1: anything
   std::int32_t source_begin = -1;  // before each source; -1: nothing
   bool source_end = true;          // `end` of the source's side behind it
+  // The lines of a source are encoded one by one, with the end between them.
+  bool by_lines = false;
   // What is never said; an unknown piece may be where it stands for something.
   std::vector<std::int32_t> never = {text::kUnknown};
 };

@@ -37,7 +37,8 @@ ModelKind find_model_kind(const fs::path& path) {
   const auto json = text::parse_json(io::read_file(config, kWhere), where);
   const text::Field file(json, where);
   const std::string kind = file.text("kind", "");
-  if (kind == kTranslatorKind) return ModelKind::kTranslator;
+  if (kind == kTranslatorKind || kind == kSummarizerKind)
+    return ModelKind::kTranslator;
   const std::string type = file.text("model_type", "");
   if (is_decoder_type(type)) return ModelKind::kLanguageModel;
   if (is_translator_type(type)) return ModelKind::kTranslator;
@@ -48,7 +49,7 @@ ModelKind find_model_kind(const fs::path& path) {
       "distilbert, mpnet, albert), "
       "language models (llama, mistral, qwen2, qwen3, gemma, gemma2, "
       "gemma3_text, phi3, gpt2) and translators (marian, bart, t5, mt5, '",
-      kTranslatorKind, "')");
+      kTranslatorKind, "', '", kSummarizerKind, "')");
 }
 
 }  // namespace regard::tasks

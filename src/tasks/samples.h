@@ -31,6 +31,9 @@ std::vector<SampleFile> sample_series(std::uint64_t seed);
 // Stories, and questions about them.
 std::vector<SampleFile> sample_stories(std::uint64_t seed);
 
+// Dialogues, and what came out of them.
+std::vector<SampleFile> sample_dialogues(std::uint64_t seed);
+
 // Pictures of coloured shapes, and what they show.
 std::vector<SampleFile> sample_shapes(std::uint64_t seed);
 

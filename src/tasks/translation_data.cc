@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "regard/core/error.h"
+#include "regard/text/table.h"
 #include "regard/text/utf8.h"
 
 namespace regard::tasks {
@@ -68,6 +69,45 @@ std::uint64_t hash_of(std::string_view text) {
   return hash;
 }
 
+text::Pairs read_pair_table(const std::filesystem::path& path,
+                            const std::string& source_column,
+                            const std::string& target_column) {
+  const std::vector<std::string> names = {source_column, target_column};
+  text::Table table = text::read_table(path, names);
+  for (std::string& target : table.columns[1]) {
+    std::replace(target.begin(), target.end(), '\r', ' ');
+    std::replace(target.begin(), target.end(), '\n', ' ');
+  }
+  return {std::move(table.columns[0]), std::move(table.columns[1])};
+}
+
+bool has_first_pieces(const text::Tokenizer& tokenizer) {
+  const text::SpecialIds special = tokenizer.special();
+  // A tokenizer.json need not say what its special pieces mean.
+  const auto is = [&](std::int32_t named, const char* piece, std::int32_t id) {
+    return (named >= 0 ? named : tokenizer.id_of(piece)) == id;
+  };
+  return is(special.unknown, "<unk>", text::kUnknown) &&
+         is(special.begin, "<s>", text::kBegin) &&
+         is(special.end, "</s>", text::kEnd);
+}
+
+std::vector<std::int32_t> encode_lines(const text::Tokenizer& tokenizer,
+                                       std::string_view text) {
+  Pieces pieces;
+  while (!text.empty()) {
+    const std::size_t end = std::min(text.find('\n'), text.size());
+    // A carriage return is a blank to every tokenizer, and no piece.
+    const std::string_view line =
+        text.substr(0, end > 0 && text[end - 1] == '\r' ? end - 1 : end);
+    const Pieces more = tokenizer.encode(line);
+    if (!more.empty() && !pieces.empty()) pieces.push_back(text::kEnd);
+    pieces.insert(pieces.end(), more.begin(), more.end());
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  return pieces;
+}
+
 TranslationData encode_pairs(const text::Pairs& pairs,
                              const text::Tokenizer& tokenizer,
                              const Languages& languages,
@@ -78,9 +118,7 @@ TranslationData encode_pairs(const text::Pairs& pairs,
   require(max_length > 0, "encode_pairs", "max_length must be positive; got ",
           max_length);
   const text::SpecialIds special = tokenizer.special();
-  require(special.unknown == text::kUnknown && special.begin == text::kBegin &&
-              special.end == text::kEnd,
-          "encode_pairs",
+  require(has_first_pieces(tokenizer), "encode_pairs",
           "the first pieces must be <unk>, <s>, </s>; they have the numbers ",
           special.unknown, ", ", special.begin, ", ", special.end);
   TranslationData data;
@@ -91,7 +129,7 @@ TranslationData encode_pairs(const text::Pairs& pairs,
     to_source = tag_id(tokenizer, languages.source);
   }
   for (std::size_t i = 0; i < pairs.sources.size(); ++i) {
-    const Pieces source = tokenizer.encode(pairs.sources[i]);
+    const Pieces source = encode_lines(tokenizer, pairs.sources[i]);
     const Pieces target = tokenizer.encode(pairs.targets[i]);
     const auto longer =
         static_cast<std::int64_t>(std::max(source.size(), target.size()));

@@ -35,6 +35,9 @@ void check(const TranslateOptions& options, const Languages& languages) {
   require(options.max_length >= 0 && options.batch >= 1, where,
           "max_length must not be negative and batch positive; got ",
           options.max_length, " and ", options.batch);
+  require(options.no_repeat_ngram >= 0, where,
+          "no_repeat_ngram must not be negative; got ",
+          options.no_repeat_ngram);
   if (languages.both_directions) {
     const bool script_tells = !language_to(languages, "").empty();
     require(options.to == languages.source || options.to == languages.target ||
@@ -73,7 +76,10 @@ Translator::Translator(TranslatorConfig config,
   check_vocabulary(tokenizer.get(), config.model.target_vocab);
   const nn::Transformer model(config.model, std::move(weights));
   const std::shared_ptr<const text::Tokenizer> both = std::move(tokenizer);
+  TranslatorTokens tokens;
+  tokens.by_lines = config.whole_texts;
   parts_.reset(new Parts{.config = std::move(config),
+                         .tokens = std::move(tokens),
                          .source = both,
                          .target = both,
                          .decoder = nn::TransformerDecoder(model, storage)});
@@ -149,7 +155,11 @@ std::vector<Source> encode(std::span<const std::string> sentences,
   const std::int64_t most = translator.config().model.max_length;
   std::vector<Source> sources;
   for (std::size_t i = 0; i < sentences.size(); ++i) {
-    Source source{i, read_source(tokenizer, sentences[i]), {}};
+    Source source{i,
+                  tokens.by_lines ? SourceText{.pieces = encode_lines(
+                                                   tokenizer, sentences[i])}
+                                  : read_source(tokenizer, sentences[i]),
+                  {}};
     if (source.text.pieces.empty() && source.text.head.empty()) continue;
     if (languages.both_directions) {
       source.pieces.push_back(tokenizer.id_of(
@@ -159,7 +169,10 @@ std::vector<Source> encode(std::span<const std::string> sentences,
     source.before = std::ssize(source.pieces);
     source.pieces.insert(source.pieces.end(), source.text.pieces.begin(),
                          source.text.pieces.end());
-    if (tokens.source_end) source.pieces.push_back(tokenizer.special().end);
+    if (tokens.source_end) {
+      source.pieces.push_back(tokens.by_lines ? tokens.end
+                                              : tokenizer.special().end);
+    }
     require(std::ssize(source.pieces) <= most, "Translator::translate",
             "a sentence may have at most ", most, " pieces; sentence ", i + 1,
             " has ", source.pieces.size());
@@ -269,6 +282,7 @@ class Translator::Search {
     search.beam = options_.beam;
     search.length_penalty = options_.length_penalty;
     search.max_length = options_.max_length;
+    search.no_repeat_ngram = options_.no_repeat_ngram;
     search.limit = model.max_length;
     search.begin = parts_.tokens.begin;
     search.end = parts_.tokens.end;

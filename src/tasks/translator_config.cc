@@ -67,6 +67,7 @@ nn::TransformerConfig model_from(const json& c, const std::string& file) {
   model.shared_embeddings = c.value("shared_embeddings", true);
   model.tied_output = c.value("tied_output", true);
   model.output_bias = c.value("output_bias", model.output_bias);
+  model.copy = c.value("copy", model.copy);
   model.embedding_scale = c.value("embedding_scale", model.embedding_scale);
   model.dropout = c.at("dropout").get<float>();
   model.attention_dropout = c.at("attention_dropout").get<float>();
@@ -76,6 +77,28 @@ nn::TransformerConfig model_from(const json& c, const std::string& file) {
 }
 
 }  // namespace
+
+nn::TransformerConfig with_decoder(const nn::EncoderConfig& c,
+                                   std::int64_t decoder_layers) {
+  nn::TransformerConfig t;
+  t.source_vocab = t.target_vocab = c.vocab;
+  t.model_dim = c.model_dim;
+  t.heads = c.heads;
+  t.encoder_layers = c.layers;
+  t.decoder_layers = decoder_layers;
+  t.feed_forward_dim = c.feed_forward_dim;
+  t.activation = c.activation;
+  t.norm = c.norm;
+  t.norm_epsilon = c.norm_epsilon;
+  t.norm_first = c.norm_first;
+  t.positions = c.positions;
+  t.max_length = c.max_length;
+  t.shared_embeddings = t.tied_output = true;
+  t.dropout = c.dropout;
+  t.attention_dropout = c.attention_dropout;
+  t.activation_dropout = c.activation_dropout;
+  return t;
+}
 
 std::string config_to_json(const TranslatorConfig& config) {
   const nn::TransformerConfig& m = config.model;
@@ -106,8 +129,9 @@ std::string config_to_json(const TranslatorConfig& config) {
   if (!m.shared_embeddings) model["shared_embeddings"] = false;
   if (!m.tied_output) model["tied_output"] = false;
   if (m.output_bias) model["output_bias"] = true;
+  if (m.copy) model["copy"] = true;
   if (m.embedding_scale != 0) model["embedding_scale"] = m.embedding_scale;
-  return json{{"kind", kTranslatorKind},
+  return json{{"kind", config.whole_texts ? kSummarizerKind : kTranslatorKind},
               {"languages",
                {{"source", config.languages.source},
                 {"target", config.languages.target},
@@ -122,7 +146,8 @@ TranslatorConfig config_from_json(const std::string& text,
   TranslatorConfig config;
   try {
     const json root = json::parse(text);
-    if (root.at("kind") != kTranslatorKind) {
+    config.whole_texts = root.at("kind") == kSummarizerKind;
+    if (!config.whole_texts && root.at("kind") != kTranslatorKind) {
       throw_parse_error(
           "Translator::load", "'", name,
           "' is of another kind of model: ", root.at("kind").dump());

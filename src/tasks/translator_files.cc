@@ -76,9 +76,8 @@ TranslatorFiles load_translator_files(const fs::path& folder) {
   files.config = config_from_json(
       io::read_file(config_path, "Translator::load"), config_path.string());
   files.tokenizer = text::load_tokenizer(folder);
-  const text::SpecialIds special = files.tokenizer->special();
-  if (special.unknown != text::kUnknown || special.begin != text::kBegin ||
-      special.end != text::kEnd) {
+  if (!has_first_pieces(*files.tokenizer)) {
+    const text::SpecialIds special = files.tokenizer->special();
     throw_parse_error("Translator::load", "the first pieces of '",
                       folder.string(),
                       "' must be <unk>, <s>, </s>; they have the numbers ",

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <string>
 #include <vector>
 
 #include "autograd/gradients.h"
@@ -86,6 +87,140 @@ TEST(CrossEntropy, GradientsHaveTheSameBitsForAnyThreadsWithALargeVocabulary) {
           << "input " << i << ", threads " << threads;
     }
   }
+}
+
+// Two sentences with sources of their own: a target that is only copied, one
+// that is only written, one that stands in the source twice, one that is the
+// end.
+struct CopyCase {
+  std::vector<std::int32_t> targets{4, 0, 12, 3, 3};
+  std::vector<std::int32_t> source{4, 9, 4, 1, 12, 2, 12};
+  std::vector<std::int64_t> q_offsets{0, 2, 5};
+  std::vector<std::int64_t> kv_offsets{0, 3, 7};
+  Matrices inputs{random_matrix(5, 6, 1),  random_matrix(13, 6, 2),
+                  random_matrix(1, 13, 3), random_matrix(5, 1, 4),
+                  random_matrix(5, 4, 5),  random_matrix(7, 4, 6)};
+
+  // x, weight, bias, gate, q and k.
+  double definition(const Matrices& m, double smoothing) const {
+    const Matrix scores = testing::reference_linear(m[0], m[1], m[2]);
+    const Matrix attention = testing::reference_linear(m[4], m[5], {});
+    double loss = 0;
+    for (std::size_t s = 0; s < 2; ++s) {
+      for (std::int64_t r = q_offsets[s]; r < q_offsets[s + 1]; ++r) {
+        std::vector<double> copied(13);
+        double sum = 0;
+        for (std::int64_t k = kv_offsets[s]; k < kv_offsets[s + 1]; ++k) {
+          sum += std::exp(attention(r, k) / 2);
+        }
+        for (std::int64_t k = kv_offsets[s]; k < kv_offsets[s + 1]; ++k) {
+          copied[static_cast<std::size_t>(
+              source[static_cast<std::size_t>(k)])] +=
+              std::exp(attention(r, k) / 2) / sum;
+        }
+        sum = 0;
+        for (std::int64_t w = 0; w < 13; ++w) sum += std::exp(scores(r, w));
+        const double g = 1 / (1 + std::exp(-m[3](r, 0)));
+        for (std::int64_t w = 0; w < 13; ++w) {
+          const double p = g * std::exp(scores(r, w)) / sum +
+                           (1 - g) * copied[static_cast<std::size_t>(w)];
+          const bool right = w == targets[static_cast<std::size_t>(r)];
+          loss -= (smoothing / 13 + (right ? 1 - smoothing : 0)) * std::log(p);
+        }
+      }
+    }
+    return loss;
+  }
+
+  CopyAttention copy(const Variables& v) const {
+    return {v[3], v[4], v[5], source, q_offsets, kv_offsets};
+  }
+};
+
+TEST(CrossEntropyWithCopies, IsTheDefinitionAndSoAreItsGradients) {
+  const CopyCase c;
+  for (const float smoothing : {0.0f, 0.1f}) {
+    std::vector<Tensor> tensors;
+    for (const Matrix& m : c.inputs) tensors.push_back(as_tensor(m));
+    Tape tape;
+    Variables v;
+    for (const Tensor& t : tensors) v.push_back(tape.input(t.view<float, 2>()));
+    const CrossEntropySum sum =
+        cross_entropy(tape, v[0], v[1], v[2], c.targets, smoothing, c.copy(v));
+    tape.backward();
+    EXPECT_NEAR(sum.loss, c.definition(c.inputs, smoothing), 1e-4);
+    EXPECT_NEAR(sum.likelihood, c.definition(c.inputs, 0), 1e-4);
+    const auto definition = [&](const Matrices& m) {
+      Matrix loss(1, 1);
+      loss(0, 0) = c.definition(m, smoothing);
+      return loss;
+    };
+    Matrix one(1, 1);
+    one(0, 0) = 1;
+    for (std::size_t i = 0; i < v.size(); ++i) {
+      const Tensor gradient = tape.gradient_of(v[i]);
+      expect_near(gradient.values<float>().data(),
+                  differences(definition, c.inputs, one, i),
+                  "gradient of input " + std::to_string(i) + ", element");
+    }
+  }
+}
+
+TEST(CrossEntropyWithCopies, IsFiniteWhereTheGateIsShutOrOpen) {
+  const CopyCase c;
+  for (const float gate : {-1e4f, 1e4f}) {
+    std::vector<Tensor> tensors;
+    for (const Matrix& m : c.inputs) tensors.push_back(as_tensor(m));
+    for (float& value : tensors[3].values<float>()) value = gate;
+    Tape tape;
+    Variables v;
+    for (const Tensor& t : tensors) v.push_back(tape.input(t.view<float, 2>()));
+    const CrossEntropySum sum =
+        cross_entropy(tape, v[0], v[1], v[2], c.targets, 0, c.copy(v));
+    tape.backward();
+    EXPECT_TRUE(std::isfinite(sum.loss)) << gate;
+    for (const Variable& input : v) {
+      const Tensor gradient = tape.gradient_of(input);
+      for (const float value : gradient.values<float>()) {
+        ASSERT_TRUE(std::isfinite(value)) << gate;
+      }
+    }
+  }
+}
+
+TEST(CrossEntropyWithCopies, RefusesWhatDoesNotFit) {
+  using ::testing::HasSubstr;
+  const CopyCase c;
+  std::vector<Tensor> tensors;
+  for (const Matrix& m : c.inputs) tensors.push_back(as_tensor(m));
+  Tape tape;
+  Variables v;
+  for (const Tensor& t : tensors) v.push_back(tape.input(t.view<float, 2>()));
+  const auto refused = [&](const CopyAttention& copy) {
+    return refusal(
+        [&] { cross_entropy(tape, v[0], v[1], v[2], c.targets, 0, copy); });
+  };
+  CopyAttention copy = c.copy(v);
+  copy.gate = v[4];
+  EXPECT_THAT(refused(copy),
+              HasSubstr("copy.q and copy.gate must be [5, d] "
+                        "and [5, 1]; they are [5, 4] and [5, 4]"));
+  copy = c.copy(v);
+  copy.k = v[1];
+  EXPECT_THAT(refused(copy), HasSubstr("copy.k must be [7, 4]; it is [13, 6]"));
+  copy = c.copy(v);
+  const std::vector<std::int64_t> one{0, 5}, holes{0, 0, 7};
+  copy.q_offsets = one;
+  EXPECT_THAT(refused(copy),
+              HasSubstr("as many sources as sentences; there are 2 and 1"));
+  copy = c.copy(v);
+  copy.kv_offsets = holes;
+  EXPECT_THAT(refused(copy),
+              HasSubstr("a source must have a token; source 0 has 0"));
+  copy = c.copy(v);
+  const std::vector<std::int32_t> far{4, 9, 4, 1, 13, 2, 12};
+  copy.source = far;
+  EXPECT_THAT(refused(copy), HasSubstr("must lie in 0 .. 12; got 13"));
 }
 
 TEST(SampledBinaryCrossEntropy, IsTheDefinitionAndSoAreItsGradients) {

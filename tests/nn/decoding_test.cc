@@ -131,6 +131,43 @@ INSTANTIATE_TEST_SUITE_P(
                            Activation::kGeluTanh, Norm::kRmsNorm, false}),
     [](const auto& kind) { return std::string(kind.param.name); });
 
+// Sources of one sentence and of a batch, two hypotheses each: the sum of what
+// the tokens of a target have is the loss that training sees.
+TEST(DecodingModels, ThatCopyGiveTheProbabilitiesOfTraining) {
+  TransformerConfig c = small_config();
+  c.copy = true;
+  Transformer model(c, 5);
+  const PackedTokens source = sentences({4, 1, 19}, 1);
+  TranslationBatch batch{source, sentences({7, 7, 7}, 2), {}};
+  batch.target_out = sentences({batch.target.size()}, 3).tokens;
+  // Two targets are copied.
+  batch.target_out[1] = source.tokens[1];
+  batch.target_out[20] = source.tokens[23];
+  const LossSum truth = model.loss(batch);
+  const TransformerDecoder decoder(model);
+  for (const int threads : {1, 3}) {
+    DecoderState state = decoder.start(source, 2, {.count = threads});
+    double likelihood = 0;
+    for (std::int64_t i = 0; i < 7; ++i) {
+      std::vector<std::int32_t> tokens;
+      for (std::int64_t h = 0; h < 6; ++h) {
+        tokens.push_back(
+            batch.target.tokens[static_cast<std::size_t>(h / 2 * 7 + i)]);
+      }
+      state.step(tokens);
+      for (std::int64_t h = 0; h < 6; ++h) {
+        const float* const row = state.logits().at(h);
+        double sum = 0;
+        for (int w = 0; w < 61; ++w) sum += std::exp(double{row[w]});
+        EXPECT_NEAR(sum, 1, 1e-5);
+        likelihood -=
+            row[batch.target_out[static_cast<std::size_t>(h / 2 * 7 + i)]];
+      }
+    }
+    EXPECT_NEAR(likelihood / 2, truth.likelihood, 1e-4);
+  }
+}
+
 TEST(DecodingModels, MayBeginWithZerosInThePlaceOfAToken) {
   Transformer model(small_config(), 5);
   float* const table =

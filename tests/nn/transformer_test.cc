@@ -56,7 +56,7 @@ TEST(TransformerBits, DoNotDependOnThreads) {
   const TranslationBatch batch = some_batch();
   for (const bool norm_first : {false, true}) {
     TransformerConfig c = small_config();
-    c.norm_first = norm_first;
+    c.norm_first = c.copy = norm_first;
     Transformer model(c, 1);
     StateDict first;
     double loss = 0;
@@ -79,6 +79,7 @@ TEST(TransformerBits, DoNotDependOnTheVectorWidth) {
   const TranslationBatch batch = some_batch();
   TransformerConfig c = small_config();
   c.activation = Activation::kGelu;
+  c.copy = true;
   Transformer model(c, 1);
   test::expect_same_bits_on_every_simd_target([&] {
     StateDict gradients;
@@ -104,7 +105,9 @@ TEST(TransformerBits, AreTheSameForTheSameSeedAndOthersForAnother) {
 // What dropout does not touch: a sentence's loss alone, and in company.
 TEST(TransformerLoss, OfABatchIsTheSumOfItsSentences) {
   const TranslationBatch batch = some_batch();
-  Transformer model(small_config(), 1);
+  TransformerConfig c = small_config();
+  c.copy = true;
+  Transformer model(c, 1);
   const LossSum all = model.loss(batch);
   LossSum sum;
   for (std::size_t s = 0; s + 1 < batch.source.offsets.size(); ++s) {
@@ -141,6 +144,7 @@ TEST(TransformerLoss, FallsAlongTheGradient) {
   for (const Positions positions : {Positions::kSinusoidal, Positions::kLearned,
                                     Positions::kRotary, Positions::kNone}) {
     c.positions = positions;
+    c.copy = positions == Positions::kRotary || positions == Positions::kNone;
     Transformer model(c, 1);
     StateDict gradients;
     const double before = model.loss_and_gradients(batch, 1, gradients).loss;

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 #include <numeric>
@@ -224,6 +225,65 @@ TEST(BeamSearch, NeverSaysUnknownAndNeverMoreThanMaxLength) {
       }
     }
   }
+}
+
+// Does `said` end with n tokens that it has said before?
+bool repeats(const Sentence& said, std::ptrdiff_t n) {
+  if (std::ssize(said) <= n) return false;
+  return std::search(said.begin(), said.end() - 1, said.end() - n,
+                     said.end()) != said.end() - 1;
+}
+
+TEST(BeamSearch, SaysSoManyTokensInARowOnlyOnceWhereAskedTo) {
+  bool some_repeat = false;
+  for (const std::int64_t n : {1, 2, 3}) {
+    for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+      const TableModel model{seed};
+      SearchOptions options = options_of(1, 1.0, 12);
+      FakeState free(model, 1);
+      const auto usual = BeamSearch<FakeState>(free, options)();
+      Sentence begun;
+      for (const std::int32_t token : usual[0].front().tokens) {
+        begun.push_back(token);
+        some_repeat = some_repeat || repeats(begun, n);
+      }
+      options.no_repeat_ngram = n;
+      FakeState greedy(model, 1);
+      const auto found = BeamSearch<FakeState>(greedy, options)();
+      Sentence said;
+      for (;;) {
+        const auto next = model.log_probabilities(0, said);
+        std::int32_t best = text::kEnd;
+        for (std::int32_t token = 1; token < kVocab; ++token) {
+          Sentence longer = said;
+          longer.push_back(token);
+          if (token != text::kEnd && repeats(longer, n)) continue;
+          if (next[static_cast<std::size_t>(token)] >
+              next[static_cast<std::size_t>(best)]) {
+            best = token;
+          }
+        }
+        if (best == text::kEnd) break;
+        said.push_back(best);
+        if (said.size() == 12) break;
+      }
+      EXPECT_EQ(found[0].front().tokens, said) << n << ", seed " << seed;
+
+      options.beam = 3;
+      FakeState wide(model, 2);
+      for (const auto& results : BeamSearch<FakeState>(wide, options)()) {
+        ASSERT_FALSE(results.empty());
+        for (const Hypothesis& h : results) {
+          Sentence prefix;
+          for (const std::int32_t token : h.tokens) {
+            prefix.push_back(token);
+            EXPECT_FALSE(repeats(prefix, n)) << n << ", seed " << seed;
+          }
+        }
+      }
+    }
+  }
+  EXPECT_TRUE(some_repeat);
 }
 
 // The first token costs nothing, but counts; others may be forbidden, and the

@@ -315,6 +315,41 @@ TEST(TranslatorConfig, KeepsTablesThatAreNotSharedAndAnOutputBias) {
   EXPECT_EQ(read.activation, nn::Activation::kSilu);
 }
 
+TEST(TranslatorConfig, OfASummarizerIsOfAnotherKindAndMayCopy) {
+  TranslatorConfig config = small_config(23);
+  EXPECT_THAT(config_to_json(config), ::testing::Not(HasSubstr("copy")));
+  config.whole_texts = config.model.copy = true;
+  const std::string text = config_to_json(config);
+  EXPECT_THAT(text, HasSubstr("\"kind\": \"regard summarizer\""));
+  const TranslatorConfig read = config_from_json(text, "config.json");
+  EXPECT_TRUE(read.whole_texts);
+  EXPECT_TRUE(read.model.copy);
+}
+
+TEST(TranslationPairs, OfATableHaveTargetsOnOneLine) {
+  const TemporaryFolder folder;
+  write_text(folder / "t.csv",
+             "id,told,short\n1,\"a b\nc\",\"d\r\ne\"\n2,f,g\n");
+  const text::Pairs pairs = read_pair_table(folder / "t.csv", "told", "short");
+  EXPECT_THAT(pairs.sources, ::testing::ElementsAre("a b\nc", "f"));
+  EXPECT_THAT(pairs.targets, ::testing::ElementsAre("d e", "g"));
+  EXPECT_THAT([&] { read_pair_table(folder / "t.csv", "told", "long"); },
+              ThrowsMessage<ParseError>(HasSubstr("long")));
+}
+
+TEST(TranslationPairs, EndASentenceWhereALineOfASourceEnds) {
+  const std::vector<std::string> words = {"a b c"};
+  const auto tokenizer = text::make_word_tokenizer(words);
+  const std::int32_t a = tokenizer->id_of("a"), b = tokenizer->id_of("b"),
+                     c = tokenizer->id_of("c");
+  for (const char* text : {"a b\nc", "a b\r\nc\r\n", "\n\na b\n \nc\n"}) {
+    EXPECT_THAT(encode_lines(*tokenizer, text),
+                ::testing::ElementsAre(a, b, text::kEnd, c))
+        << text;
+  }
+  EXPECT_THAT(encode_lines(*tokenizer, ""), ::testing::IsEmpty());
+}
+
 TEST(Translator, RefusesOptionsThatMakeNoSense) {
   auto tokenizer = words_of(toy_language(50, 1));
   TranslatorConfig config = small_config(tokenizer->size());

@@ -127,14 +127,32 @@ struct CrossEntropySum {
   double likelihood = 0;  // -log p(target)
 };
 
+// A token may be copied from the row's source, as in a pointer-generator (See
+// et al., 2017):
+//
+//   p(w) = g softmax(scores)[w] + (1 - g) sum of a[s] where source[s] = w
+//   g = 1 / (1 + exp(-gate)),  a = softmax(q k^T / sqrt(d))
+//
+// The weights a are kept for one call: [rows, source] floats in all.
+struct CopyAttention {
+  Variable gate{};                         // [rows, 1]
+  Variable q{};                            // [rows, d]; null: no copies
+  Variable k{};                            // [tokens of all sources, d]
+  std::span<const std::int32_t> source{};  // the tokens
+  std::span<const std::int64_t> q_offsets{};
+  std::span<const std::int64_t> kv_offsets{};
+};
+
 // The sum over rows of the cross entropy of softmax(x weight^T + bias) and the
 // targets, with label smoothing as PyTorch defines it. The scores are made for
 // a few rows at a time and never kept: if the tape records, the gradients of
-// the sum are taken on the way, and backward() goes on from there.
+// the sum are taken on the way, and backward() goes on from there. With copies
+// it is the same of their p.
 CrossEntropySum cross_entropy(Tape& tape, const Variable& x,
                               const Variable& weight, const Variable& bias,
                               std::span<const std::int32_t> targets,
-                              float label_smoothing);
+                              float label_smoothing,
+                              const CopyAttention& copy = {});
 
 // The sum over rows of the binary cross entropy of one target and some
 // negatives, as SASRec learns (Kang and McAuley, 2018):

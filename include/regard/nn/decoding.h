@@ -129,7 +129,8 @@ class DecoderState {
   // sentence.
   void step(std::span<const std::int32_t> tokens);
 
-  // [hypotheses, target_vocab], until the next step or reorder.
+  // [hypotheses, target_vocab], until the next step or reorder. Of a model that
+  // copies they are log-probabilities.
   TensorView<const float, 2> logits() const;
 
   // The k best next tokens of each hypothesis, best first (of equals, the one

@@ -44,6 +44,10 @@ struct TransformerConfig {
   bool tied_output = false;        // the target table is the output's weight
   bool output_bias = false;        // one number for each target token
   float embedding_scale = 0.0f;    // of both tables; 0 means sqrt(model_dim)
+  // A token is written or copied from the source (autograd::CopyAttention), by
+  // one more head, as wide as the model, from what the decoder has made to what
+  // the encoder has: copy.query, copy.key, copy.gate. One vocabulary.
+  bool copy = false;
   // All in [0, 1).
   float dropout = 0.0f;  // of embeddings, and of each block before it is added
   float attention_dropout = 0.0f;   // of the attention weights

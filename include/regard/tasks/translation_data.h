@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <span>
 #include <string>
 #include <string_view>
@@ -47,8 +48,23 @@ struct TranslationData {
   }
 };
 
-// Pairs become pieces; each twice, the second time reversed, for both
-// directions.
+// Pairs of two columns of a table; targets are on one line: their line ends
+// become blanks. Throws what text::read_table() throws.
+text::Pairs read_pair_table(const std::filesystem::path& path,
+                            const std::string& source_column,
+                            const std::string& target_column);
+
+// Are the first pieces <unk>, <s> and </s>, as in every vocabulary that is made
+// here?
+bool has_first_pieces(const text::Tokenizer& tokenizer);
+
+// The pieces of a text. Where it has several lines, kEnd parts them; blank ones
+// are left out.
+std::vector<std::int32_t> encode_lines(const text::Tokenizer& tokenizer,
+                                       std::string_view text);
+
+// Pairs become pieces, sources line by line; each twice, the second time
+// reversed, for both directions.
 TranslationData encode_pairs(const text::Pairs& pairs,
                              const text::Tokenizer& tokenizer,
                              const Languages& languages,

@@ -10,6 +10,7 @@
 
 #include "regard/core/threads.h"
 #include "regard/nn/decoding.h"
+#include "regard/nn/encoder.h"
 #include "regard/nn/transformer.h"
 #include "regard/ops/weight_storage.h"
 #include "regard/tasks/translation_data.h"
@@ -22,16 +23,24 @@ struct TranslatorConfig {
   nn::TransformerConfig model;
   Languages languages;
   // The model reads a text whole, as those that summarize do; else one sentence
-  // at a time.
+  // at a time. One that was trained here reads the end of a sentence where a
+  // line ends, copies no unknown characters, and its kind is another.
   bool whole_texts = false;
 };
+
+// The layers of an encoder, and as wide ones of a decoder: one table for both
+// sides and the output.
+nn::TransformerConfig with_decoder(const nn::EncoderConfig& encoder,
+                                   std::int64_t decoder_layers);
 
 struct TranslateOptions {
   std::int64_t beam = 5;        // 1 is greedy
   std::int64_t nbest = 1;       // at most `beam`
   double length_penalty = 1;    // scores are divided by length^penalty
   std::int64_t max_length = 0;  // of an output; 0 means 2 * source + 20
-  bool align = false;           // keep where each piece looked
+  // So many pieces in a row are written once at most; 0: any number of times.
+  std::int64_t no_repeat_ngram = 0;
+  bool align = false;  // keep where each piece looked
   // The language, where a model knows two. Empty: where one of them is zh, the
   // script of each sentence tells.
   std::string to = {};

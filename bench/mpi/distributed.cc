@@ -357,9 +357,11 @@ void run(dist::Communicator& ranks, const Case& c) {
   }
   const auto errors = dist::gather_values(ranks, error);
   const auto peaks = dist::gather_values(ranks, peak);
+  AttentionOptions whole = work.options();
+  whole.log_sum_exp = {};  // which is that of a part
   const dist::SpreadExplanation told =
       dist::explain({1, c.heads, c.kv_heads, c.length, c.length, c.dim, c.dim},
-                    work.options(), ranks.size());
+                    whole, ranks.size());
   const dist::SpreadCall& told_call = backward ? told.backward : told.forward;
   if (ranks.rank() != 0) return;
   std::printf(

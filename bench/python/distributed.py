@@ -58,7 +58,7 @@ def best_of(driver, rounds, rows):
     for number in range(rounds):
         for name, (ranks, transport, case) in rows.items():
             samples = 4 if number == 0 else 0
-            result = driver.run(ranks, transport, samples=samples, calls=2, **case)
+            result = driver.run(ranks, transport, samples=samples, calls=3, **case)
             if name in found:
                 result["error"] = found[name]["error"]
             if name not in found or result["seconds"] < found[name]["seconds"]:
@@ -83,8 +83,8 @@ def show(found, rows, baseline, failures):
             failures.append(f"{name}: {result['bytes']} bytes were sent, the formula says {expected:.0f}")
 
 
-def scaling(driver, length, rounds):
-    """Strong and weak scaling, both ways and transports, and the rule for two ranks."""
+def scaling(driver, length, rounds, quick):
+    """Strong and weak scaling, both ways and transports, and the rule for two ranks; `quick`: that alone."""
     one_head = {"length": length, "heads": 1, "kv_heads": 1}
     four_heads = {"length": length // 2, "heads": 4, "kv_heads": 4}
     rows = {}
@@ -99,6 +99,8 @@ def scaling(driver, length, rounds):
     for ranks in (2, 4):  # as much for each rank as one has
         weak = {**one_head, "length": round(length * ranks ** 0.5) // 64 * 64}
         rows[f"1 head, weak, {ranks} ranks"] = (ranks, "shared memory", weak)
+    if quick:
+        rows = {name: row for name, row in rows.items() if "2 threads" in name or "2 ranks, shared" in name}
     found = best_of(driver, rounds, rows)
 
     def baseline(name):
@@ -174,6 +176,7 @@ def main():
     parser.add_argument("--driver", type=pathlib.Path, help="distributed_bench; ./run bench gives it")
     parser.add_argument("--length", type=int, default=16384, help="tokens (16384)")
     parser.add_argument("--rounds", type=int, default=3, help="times that each row is run (3)")
+    parser.add_argument("--quick", action="store_true", help="two ranks beside two threads, nothing else")
     parser.add_argument("--network", type=int, metavar="MBIT", help="through a loopback of so many Mbit/s")
     parser.add_argument("--plot", type=pathlib.Path, metavar="FILE", help="the model's projection, as an SVG")
     parser.add_argument("--rate", type=float, default=120, help="GFLOP/s of a node in the projection (120)")
@@ -192,7 +195,7 @@ def main():
     elif arguments.million:
         million(driver, arguments.share)
     else:
-        found = scaling(driver, arguments.length, arguments.rounds)
+        found = scaling(driver, arguments.length, arguments.rounds, arguments.quick)
         if arguments.json:
             arguments.json.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     if driver.failures:

@@ -24,6 +24,7 @@ BENCHMARKS = sorted(path.stem for path in HERE.glob("*.py") if path.stem != "ben
 # Scripts of bench/python, which ./run starts itself.
 THROUGH_PYTHON = {
     "accuracy": "Errors against double, beside PyTorch's and ONNX Runtime's",
+    "distributed": "Attention over ranks of MPI: speed, bytes and waiting",
     "embed": "A pretrained encoder beside sentence-transformers, ONNX Runtime and OpenVINO",
     "fine_tune": "A pretrained encoder trained further, beside transformers and PyTorch",
     "torch": "Calls through Python beside PyTorch's",

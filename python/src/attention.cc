@@ -3,11 +3,15 @@
 
 #include <nanobind/stl/string.h>
 
+#include <optional>
+
 #include "bind.h"
 #include "docs.h"
 #include "inputs.h"
 #include "options.h"
+#include "ranks.h"
 #include "regard/attention/backward.h"
+#include "regard/dist/attention.h"
 
 namespace regard::python {
 namespace {
@@ -15,16 +19,62 @@ namespace {
 constexpr const char* kForward = "attention_forward";
 constexpr const char* kBackward = "attention_backward";
 
+// The calls, over the processes of `ranks` unless it is null.
+template <typename T, typename Options>
+void run_forward(PythonRanks* ranks, const TensorView<const T, 4>& q,
+                 const TensorView<const T, 4>& k,
+                 const TensorView<const T, 4>& v, const TensorView<T, 4>& out,
+                 const Options& options) {
+  if (ranks == nullptr) return attention_forward(q, k, v, out, options);
+  if constexpr (std::is_same_v<T, double>) {
+    require(false, kForward, "processes do not share a call on float64");
+  } else {
+    dist::attention_forward(*ranks, ConstUntypedView<4>(q),
+                            ConstUntypedView<4>(k), ConstUntypedView<4>(v),
+                            UntypedView<4>(out), options);
+  }
+}
+
+template <typename T, typename Options>
+void run_backward(PythonRanks* ranks, const BackwardInputs<T>& in,
+                  const Gradients<T>& to, const Options& options) {
+  if (ranks == nullptr) return attention_backward(in, to, options);
+  if constexpr (std::is_same_v<T, double>) {
+    require(false, kBackward, "processes do not share a call on float64");
+  } else {
+    dist::attention_backward(
+        *ranks,
+        UntypedBackwardInputs{
+            .q = ConstUntypedView<4>(in.q),
+            .k = ConstUntypedView<4>(in.k),
+            .v = ConstUntypedView<4>(in.v),
+            .out = ConstUntypedView<4>(in.out),
+            .d_out = ConstUntypedView<4>(in.d_out),
+            .d_log_sum_exp = ConstUntypedView<3>(in.d_log_sum_exp)},
+        UntypedGradients{.q = UntypedView<4>(to.q),
+                         .k = UntypedView<4>(to.k),
+                         .v = UntypedView<4>(to.v),
+                         .bias = UntypedView<4>(to.bias),
+                         .alibi_slopes = UntypedView<1>(to.alibi_slopes),
+                         .sinks = UntypedView<1>(to.sinks),
+                         .head_scales = UntypedView<1>(to.head_scales)},
+        options);
+  }
+}
+
 nb::object attention(nb::handle q_object, nb::handle k_object,
                      nb::handle v_object, nb::kwargs given) {
   bool return_lse = false;
   nb::handle out_object{};
+  std::optional<PythonRanks> ranks;
   const Keywords keywords(given, kForward,
                           [&](std::string_view name, nb::handle value) {
                             if (name == "out") {
                               if (!value.is_none()) out_object = value;
                             } else if (name == "return_lse") {
                               return_lse = nb::cast<bool>(value);
+                            } else if (name == "_ranks") {
+                              ranks.emplace(value);
                             } else {
                               return false;
                             }
@@ -69,7 +119,10 @@ nb::object attention(nb::handle q_object, nb::handle k_object,
     const auto k = in.k.view<const T, 4>();
     const auto v = in.v.view<const T, 4>();
     const auto out_view = out.view<T, 4>();
-    run_released([&] { attention_forward(q, k, v, out_view, options.value); });
+    run_released([&] {
+      run_forward<T>(ranks ? &*ranks : nullptr, q, k, v, out_view,
+                     options.value);
+    });
     if (return_lse) return nb::make_tuple(result, lse);
     return result;
   });
@@ -122,6 +175,7 @@ struct BackwardCall {
   nb::handle d_out, q, k, v, out, lse;
   nb::handle d_lse{};
   Wanted wanted{};
+  PythonRanks* ranks = nullptr;
 };
 
 template <typename T>
@@ -193,7 +247,8 @@ nb::object backward(const BackwardCall& call, const Inputs& in,
     gradients.head_scales =
         make_heads(gscales, options.value.head_scales, "head_scales");
   }
-  run_released([&] { attention_backward(inputs, gradients, options.value); });
+  run_released(
+      [&] { run_backward<T>(call.ranks, inputs, gradients, options.value); });
   // Never released: at exit the interpreter may be gone before us.
   static PyObject* const result =
       nb::object(nb::module_::import_("regard").attr("Gradients"))
@@ -207,12 +262,15 @@ nb::object attention_backward_door(nb::handle d_out, nb::handle q, nb::handle k,
                                    nb::handle v, nb::handle out, nb::handle lse,
                                    nb::kwargs given) {
   BackwardCall call{d_out, q, k, v, out, lse};
+  std::optional<PythonRanks> ranks;
   const Keywords keywords(given, kBackward,
                           [&](std::string_view name, nb::handle value) {
                             if (name == "wanted") {
                               call.wanted.read(value);
                             } else if (name == "d_lse") {
                               if (!value.is_none()) call.d_lse = value;
+                            } else if (name == "_ranks") {
+                              call.ranks = &ranks.emplace(value);
                             } else {
                               return false;
                             }

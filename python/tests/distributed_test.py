@@ -27,18 +27,29 @@ CASES = {
 }
 
 
-def whole_inputs():
+def whole_inputs(kv_heads=KV_HEADS):
     generator = torch.Generator().manual_seed(1)
-    shapes = [(2, HEADS, LENGTH, DIM), (2, KV_HEADS, LENGTH, DIM), (2, KV_HEADS, LENGTH, DIM), (2, HEADS, LENGTH, DIM)]
+    shapes = [(2, HEADS, LENGTH, DIM), (2, kv_heads, LENGTH, DIM), (2, kv_heads, LENGTH, DIM), (2, HEADS, LENGTH, DIM)]
     return [torch.randn(shape, generator=generator) for shape in shapes]
 
 
-def whole_result(options):
-    q, k, v, gradient = whole_inputs()
+def whole_result(options, kv_heads=KV_HEADS):
+    q, k, v, gradient = whole_inputs(kv_heads)
     leaves = [x.requires_grad_() for x in (q, k, v)]
     out = regard.torch.attention(*leaves, **options)
     out.backward(gradient)
     return [out.detach(), *(x.grad for x in leaves)]
+
+
+def check_part(part, options, kv_heads, name):
+    """The own positions of out and gradients have the bits of one process."""
+    q, k, v, gradient = (x[:, :, part] for x in whole_inputs(kv_heads))
+    leaves = [x.clone().requires_grad_() for x in (q, k, v)]
+    out = regard.torch.context_parallel_attention(*leaves, **options)
+    out.backward(gradient)
+    for what, mine, all_of_it in zip("out dq dk dv".split(), [out, *(x.grad for x in leaves)],
+                                     whole_result(options, kv_heads)):
+        assert torch.equal(mine, all_of_it[:, :, part]), (name, what, dist.get_rank())
 
 
 def own_positions(rank, ranks):
@@ -47,20 +58,43 @@ def own_positions(rank, ranks):
     return slice(ends[rank], ends[rank + 1])
 
 
+def check_sums(part, ranks):
+    """Gradients of what there is one of a head, summed over the group."""
+    for kv_heads in (KV_HEADS, 1):
+        found = []
+        for whole in (True, False):
+            q, k, v, gradient = whole_inputs(kv_heads)
+            sinks, alibi = (torch.linspace(0.1, 1.0, HEADS).requires_grad_() for _ in range(2))
+            if whole:
+                regard.torch.attention(q, k, v, sinks=sinks, alibi=alibi).backward(gradient)
+            else:
+                own = [x[:, :, part] for x in (q, k, v, gradient)]
+                regard.torch.context_parallel_attention(*own[:3], sinks=sinks, alibi=alibi).backward(own[3])
+                for x in (sinks, alibi):
+                    dist.all_reduce(x.grad)
+            found.append((sinks.grad, alibi.grad))
+        for mine, expected in zip(found[1], found[0]):
+            assert torch.equal(mine, expected), (kv_heads, ranks)
+
+
 def work(rank, ranks, place):
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{place}", rank=rank, world_size=ranks)
-    part = own_positions(rank, ranks)
     for name, options in CASES.items():
-        q, k, v, gradient = (x[:, :, part] for x in whole_inputs())
-        leaves = [x.clone().requires_grad_() for x in (q, k, v)]
-        out = regard.torch.context_parallel_attention(*leaves, **options)
-        out.backward(gradient)
-        for what, mine, all_of_it in zip("out dq dk dv".split(), [out, *(x.grad for x in leaves)],
-                                         whole_result(options)):
-            assert torch.equal(mine, all_of_it[:, :, part]), (name, what, rank)
-    with pytest.raises(ValueError, match=f"at least as many as processes, {ranks}"):
-        regard.torch.context_parallel_attention(q, k[:, :1], v[:, :1])
+        check_part(own_positions(rank, ranks), options, KV_HEADS, name)
+    # By sequence: one key-value head, or dropout.
+    part = slice(LENGTH * rank // ranks, LENGTH * (rank + 1) // ranks)
+    for name, options in CASES.items():
+        check_part(part, options, 1, name)
+    check_part(part, {"dropout": 0.3, "seed": 5}, KV_HEADS, "dropout")
+    check_sums(part, ranks)
+    q, k, v, _ = (x[:, :, part] for x in whole_inputs(1))
+    with pytest.raises(ValueError, match="dropout needs a seed"):
+        regard.torch.context_parallel_attention(q, k, v, dropout=0.1)
+    if ranks > 2:
+        short = q[:, :, 1:] if rank == 1 else q
+        with pytest.raises(ValueError, match="rank 1 must hold|rank 0 must hold"):
+            regard.torch.context_parallel_attention(short, k, v)
     dist.barrier()
     dist.destroy_process_group()
 

@@ -35,9 +35,7 @@ class HeadWork {
     head_.stores_bias = b_.bias_of_pairs();
   }
 
-  std::int64_t groups() const {
-    return (rows_.count() + kGroupRows - 1) / kGroupRows;
-  }
+  std::int64_t groups() const { return rows_.groups(); }
   std::int64_t key_runs() const {
     return (head_.kv_len + head_.key_run - 1) / head_.key_run;
   }
@@ -74,7 +72,9 @@ class HeadWork {
     BackwardHead head = head_;
     head.begin_turn = &begin_ref;
     head.end_turn = &end_ref;
-    kernels::backward_keys(head, run, scratch);
+    const std::int64_t begin = run * head.key_run;
+    kernels::backward_keys(
+        head, begin, std::min(begin + head.key_run, head.kv_len), scratch);
   }
 
   // Pass 3, a group of rows.
@@ -86,22 +86,10 @@ class HeadWork {
 
  private:
   std::size_t lay_out(std::byte* base) {
-    const std::int64_t padded = groups() * kGroupRows;
-    const auto columns = [](std::int64_t n) { return (n + 15) / 16 * 16; };
     Arena memory(base);
-    memory.take(head_.queries, padded * p_.d_k);
-    memory.take(head_.d_outs, padded * p_.d_v);
-    memory.take(head_.query_rows, padded * columns(p_.d_k));
-    memory.take(head_.d_out_rows, padded * columns(p_.d_v));
-    memory.take(head_.d_query_rows, padded * columns(p_.d_k));
-    memory.take(head_.log2_sums, padded);
-    memory.take(head_.deltas, padded);
-    memory.take(head_.d_slopes, padded);
-    memory.take(head_.d_row_biases, padded);
-    if (!b_.gradients.head_scales.empty()) memory.take(head_.d_scales, padded);
-    memory.take(head_.finite, groups());
-    memory.take(turns_, groups());
     rows_.lay_out(memory);
+    rows_.lay_out(memory, head_, BackwardParts::kRowsAndKeys);
+    memory.take(turns_, groups());
     return memory.used();
   }
 

@@ -29,22 +29,37 @@ class Arena {
   std::size_t used_ = 0;
 };
 
-// All rows that read one key-value head of an entry, as the kernels of the
-// backward pass want to be told of them.
+// What a pass takes gradients of; rows have dq, slopes and scales.
+enum class BackwardParts { kRowsAndKeys, kKeys };
+
+// The rows of some queries that read one key-value head of an entry, as the
+// kernels of the backward pass want to be told of them.
 template <typename T>
 class BackwardRows {
  public:
+  // All queries of the entry.
   BackwardRows(const BackwardProblem<T>& problem, const EntryMasks<T>& masks,
                std::int64_t index, std::int64_t kv_head)
+      : BackwardRows(problem, masks, index, kv_head, 0,
+                     problem.forward.entry(index).q_len) {}
+  // The queries [first, last).
+  BackwardRows(const BackwardProblem<T>& problem, const EntryMasks<T>& masks,
+               std::int64_t index, std::int64_t kv_head, std::int64_t first,
+               std::int64_t last)
       : b_(problem),
         p_(problem.forward),
         masks_(masks),
         index_(index),
         kv_head_(kv_head),
+        first_(first),
+        count_((last - first) * problem.forward.group),
         entry_(problem.forward.entry(index)) {}
 
   const Entry& entry() const { return entry_; }
-  std::int64_t count() const { return entry_.q_len * p_.group; }
+  std::int64_t count() const { return count_; }
+  std::int64_t groups() const {
+    return (count_ + kernels::kGroupRows - 1) / kernels::kGroupRows;
+  }
   const kernels::AttentionRow& row(std::int64_t i) const { return rows_[i]; }
 
   void lay_out(Arena& memory) {
@@ -53,6 +68,26 @@ class BackwardRows {
     memory.take(backward_rows_, count());
     memory.take(dense_, parts);
     memory.take(dense_rows_, count() * parts);
+  }
+
+  // What the fused passes keep of the rows.
+  void lay_out(Arena& memory, kernels::BackwardHead& head,
+               BackwardParts parts) const {
+    const std::int64_t padded = groups() * kernels::kGroupRows;
+    const auto columns = [](std::int64_t n) { return (n + 15) / 16 * 16; };
+    memory.take(head.queries, padded * p_.d_k);
+    memory.take(head.d_outs, padded * p_.d_v);
+    memory.take(head.query_rows, padded * columns(p_.d_k));
+    memory.take(head.d_out_rows, padded * columns(p_.d_v));
+    if (parts != BackwardParts::kKeys) {
+      memory.take(head.d_query_rows, padded * columns(p_.d_k));
+    }
+    memory.take(head.log2_sums, padded);
+    memory.take(head.deltas, padded);
+    memory.take(head.d_slopes, padded);
+    memory.take(head.d_row_biases, padded);
+    if (!b_.gradients.head_scales.empty()) memory.take(head.d_scales, padded);
+    memory.take(head.finite, groups());
   }
 
   // What all rows have in common. `Head` is kernels::BackwardHead or
@@ -107,7 +142,7 @@ class BackwardRows {
     const Gradients<T>& g = b_.gradients;
     const auto& d_lse = b_.inputs.d_log_sum_exp;
     const std::int64_t batch = entry_.batch;
-    const std::int64_t query = i / p_.group;
+    const std::int64_t query = first_ + i / p_.group;
     const std::int64_t head = kv_head_ * p_.group + i % p_.group;
     const std::int64_t at = entry_.q_begin + query;
     rows_[i] = describe_row<T>(p_, mask, index_, head, query, nullptr);
@@ -127,6 +162,7 @@ class BackwardRows {
   const Problem<T>& p_;
   const EntryMasks<T>& masks_;
   const std::int64_t index_, kv_head_;
+  const std::int64_t first_, count_;
   const Entry entry_;
   kernels::AttentionRow* rows_ = nullptr;
   kernels::BackwardRow* backward_rows_ = nullptr;

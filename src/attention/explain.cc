@@ -11,6 +11,7 @@
 #include "attention/problem.h"
 #include "attention/row_blocks.h"
 #include "attention/tile_count.h"
+#include "core/scaled.h"
 #include "kernels/attention_forward.h"
 #include "regard/kernels/targets.h"
 
@@ -22,15 +23,9 @@ using detail::EnginePlan;
 using detail::Entry;
 using detail::EntryMasks;
 using detail::Problem;
+using detail::scaled;
 
 constexpr const char* kWhere = "explain";
-
-// A view of these extents whose elements are never read.
-template <typename T>
-TensorView<const T, 4> hollow(const std::array<std::int64_t, 4>& extents) {
-  static const T element{};
-  return {&element, extents, {0, 0, 0, 1}};
-}
 
 template <typename T>
 void explain_fused(const Problem<T>& p, const EntryMasks<T>& masks,
@@ -77,10 +72,11 @@ void explain_plain(const Problem<T>& p, Explanation& e) {
 template <typename T>
 Explanation explain_as(const AttentionShape& s,
                        const AttentionOptions& options) {
-  const Problem<T> p(hollow<T>({s.batch, s.heads, s.q_len, s.d_k}),
-                     hollow<T>({s.batch, s.kv_heads, s.kv_len, s.d_k}),
-                     hollow<T>({s.batch, s.kv_heads, s.kv_len, s.d_v}), options,
-                     kWhere);
+  const Problem<T> p(
+      detail::hollow_view<T>({s.batch, s.heads, s.q_len, s.d_k}),
+      detail::hollow_view<T>({s.batch, s.kv_heads, s.kv_len, s.d_k}),
+      detail::hollow_view<T>({s.batch, s.kv_heads, s.kv_len, s.d_v}), options,
+      kWhere);
   Explanation e{.shape = s, .simd_target = simd_target()};
   const bool fused = s.dtype != DType::kFloat64 && detail::engine_available();
   if (fused) e.path = AttentionPath::kFused;
@@ -112,19 +108,6 @@ std::string grouped(std::int64_t n) {
     if (i > 0 && (digits.size() - i) % 3 == 0) text += ',';
     text += digits[i];
   }
-  return text;
-}
-
-// Three figures and the unit that makes them readable.
-std::string scaled(double value, const char* unit) {
-  const char* const prefixes[] = {"", "k", "M", "G", "T", "P", "E"};
-  std::size_t i = 0;
-  while (value >= 999.5 && i + 1 < std::size(prefixes)) {
-    value /= 1000;
-    ++i;
-  }
-  char text[64];
-  std::snprintf(text, sizeof text, "%.3g %s%s", value, prefixes[i], unit);
   return text;
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
 #include <cstdint>
 
 #include "mask/bound_mask.h"
@@ -75,6 +76,13 @@ struct Problem {
   Longest check_sequences();
   void check_bias(const Longest& longest) const;
 };
+
+// A view of these extents whose elements are never read.
+template <typename T>
+TensorView<const T, 4> hollow_view(const std::array<std::int64_t, 4>& extents) {
+  static const T element{};
+  return {&element, extents, {0, 0, 0, 1}};
+}
 
 // Below this much work a second thread costs more than it brings.
 inline constexpr double kSerialFlops = 1e6;

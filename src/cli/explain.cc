@@ -18,6 +18,7 @@
 #include "cli/usage_error.h"
 #include "core/plain_message.h"
 #include "regard/core/error.h"
+#include "regard/dist/explain.h"
 
 namespace regard::cli {
 namespace {
@@ -27,6 +28,7 @@ struct ExplainFlags {
   std::string dtype = "float32";
   std::vector<std::string> masks;
   int threads = 0;
+  std::int64_t ranks = 1;
   bool as_json = false;
 };
 
@@ -35,11 +37,23 @@ constexpr const char* kExamples =
   regard explain --heads 8 --len 4096 --head-dim 64 --mask causal
       causal self attention: how much of the work the mask saves
   regard explain --heads 32 --kv-heads 8 --len 1 --kv-len 8192 --head-dim 128
-      one new query and a long memory)";
+      one new query and a long memory
+  regard explain --len 1000000 --head-dim 64 --mask causal --ranks 4
+      a sequence that is spread over four processes: who sends how much)";
 
-std::string as_json(const Explanation& e) {
+nlohmann::ordered_json call_json(const dist::SpreadCall& call) {
+  nlohmann::ordered_json sent = nlohmann::ordered_json::array();
+  for (const dist::Traffic& traffic : call.sent) {
+    sent.push_back(
+        {{"bytes", traffic.bytes}, {"hidden_bytes", traffic.hidden_bytes}});
+  }
+  return {{"flops", call.flops}, {"sent", sent}};
+}
+
+std::string as_json(const Explanation& e,
+                    const dist::SpreadExplanation& spread) {
   const AttentionShape& s = e.shape;
-  const nlohmann::ordered_json json = {
+  nlohmann::ordered_json json = {
       {"shape",
        {{"batch", s.batch},
         {"heads", s.heads},
@@ -66,6 +80,14 @@ std::string as_json(const Explanation& e) {
       {"visited_pairs", e.visited_pairs},
       {"flops", e.flops},
       {"scratch_bytes", e.scratch_bytes}};
+  if (spread.ranks > 1) {
+    json["ranks"] = {
+        {"count", spread.ranks},
+        {"way", spread.way == dist::Way::kByHeads ? "heads" : "sequence"},
+        {"reason", spread.reason},
+        {"forward", call_json(spread.forward)},
+        {"backward", call_json(spread.backward)}};
+  }
   return json.dump(2) + "\n";
 }
 
@@ -80,14 +102,19 @@ void run_explain(const ExplainFlags& flags) {
   options.mask = mask.mask;
   options.threads = {.count = flags.threads};
   // All of it comes from the command line.
-  const Explanation explanation = [&] {
-    try {
-      return explain(shape, options);
-    } catch (const InvalidArgument& error) {
-      throw UsageError(plain_message(error.what()));
+  try {
+    const Explanation explanation = explain(shape, options);
+    dist::SpreadExplanation spread;
+    if (flags.ranks > 1) {
+      spread = dist::explain(shape, options, static_cast<int>(flags.ranks));
     }
-  }();
-  print(flags.as_json ? as_json(explanation) : to_string(explanation));
+    print(flags.as_json
+              ? as_json(explanation, spread)
+              : to_string(explanation) +
+                    (spread.ranks > 1 ? to_string(spread) : std::string()));
+  } catch (const InvalidArgument& error) {
+    throw UsageError(plain_message(error.what()));
+  }
 }
 
 }  // namespace
@@ -124,6 +151,8 @@ Command add_explain(App& program) {
       ->check(check_dtype);
   app->add_option("--mask", flags->masks, "Which keys a query sees; see below")
       ->type_name("PARTS");
+  add("--ranks", flags->ranks, 1,
+      "Processes that the sequence is spread over; 1 if not given", 4096);
   add_threads_flag(*app, flags->threads);
   app->add_flag("--json", flags->as_json, "As JSON");
   return {app, [flags] { run_explain(*flags); }};

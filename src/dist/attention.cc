@@ -59,6 +59,7 @@ class Cut {
     const std::int64_t each = what == kQueries ? group_ : 1;
     return {part.begin * each, part.end * each};
   }
+  SequenceLengths lengths() const { return {totals_[0], totals_[1]}; }
   Part own_heads() const { return heads(kQueries, ranks_.rank()); }
 
   // Own positions with all heads to own heads with all positions.
@@ -72,7 +73,7 @@ class Cut {
     }
     Block whole(own.dtype, total(what), own.shape[0],
                 heads(what, ranks_.rank()).size(), own.shape[3]);
-    exchange(packed, whole, what, Way::kToHeads);
+    exchange(packed, whole, what, Direction::kToHeads);
     return whole;
   }
 
@@ -83,7 +84,7 @@ class Cut {
       packed.emplace_back(own.dtype, own.shape[2], own.shape[0],
                           heads(what, i).size(), own.shape[3]);
     }
-    exchange(packed, whole, what, Way::kToPositions);
+    exchange(packed, whole, what, Direction::kToPositions);
     for (int i = 0; i < ranks_.size(); ++i) {
       copy(packed[static_cast<std::size_t>(i)].const_view(),
            heads_of(own, heads(what, i)));
@@ -91,16 +92,16 @@ class Cut {
   }
 
  private:
-  enum class Way { kToHeads, kToPositions };
+  enum class Direction { kToHeads, kToPositions };
   void exchange(std::vector<Block>& packed, Block& whole, What what,
-                Way way) const {
+                Direction direction) const {
     std::vector<std::span<const std::byte>> sends;
     std::vector<std::span<std::byte>> receives;
     for (int i = 0; i < ranks_.size(); ++i) {
       const auto of_rank = packed[static_cast<std::size_t>(i)].bytes();
       const auto of_whole = whole.bytes(part_of(total(what), i, ranks_.size()));
-      sends.push_back(way == Way::kToHeads ? of_rank : of_whole);
-      receives.push_back(way == Way::kToHeads ? of_whole : of_rank);
+      sends.push_back(direction == Direction::kToHeads ? of_rank : of_whole);
+      receives.push_back(direction == Direction::kToHeads ? of_whole : of_rank);
     }
     all_to_all(ranks_, sends, receives);
   }
@@ -197,7 +198,23 @@ void check(const ConstUntypedView<4>& q, const ConstUntypedView<4>& k,
   }
 }
 
+void check_gradient(const UntypedView<4>& gradient,
+                    const ConstUntypedView<4>& of, const char* name) {
+  require(gradient.is_null() ||
+              (gradient.shape == of.shape && gradient.dtype == of.dtype &&
+               (gradient.strides[3] == 1 || gradient.shape[3] <= 1)),
+          kWhere, "the gradient of ", name, " must have its shape and type, ",
+          "and a last stride of 1");
+}
+
 }  // namespace
+
+Way way_of(std::int64_t kv_heads, int ranks, const AttentionOptions& options) {
+  // Dropout is drawn by the number of the head, which ranks would count from
+  // their own.
+  return kv_heads < ranks || options.dropout.rate > 0 ? Way::kBySequence
+                                                      : Way::kByHeads;
+}
 
 void attention_forward(Communicator& ranks, ConstUntypedView<4> q,
                        ConstUntypedView<4> k, ConstUntypedView<4> v,
@@ -207,9 +224,8 @@ void attention_forward(Communicator& ranks, ConstUntypedView<4> q,
     return regard::attention_forward(q, k, v, out, options);
   }
   const Cut cut(ranks, q.shape[1], k.shape[1], q.shape[2], k.shape[2]);
-  if (k.shape[1] < ranks.size() || options.dropout.rate > 0) {
-    return forward_by_sequence(ranks, q, k, v, out, cut.total(Cut::kQueries),
-                               cut.total(Cut::kKeys), options);
+  if (way_of(k.shape[1], ranks.size(), options) == Way::kBySequence) {
+    return forward_by_sequence(ranks, q, k, v, out, cut.lengths(), options);
   }
   const Part heads = cut.own_heads();
   const std::int64_t batch = q.shape[0];
@@ -240,17 +256,13 @@ void attention_backward(Communicator& ranks,
   check(inputs.q, inputs.k, inputs.v, inputs.out, options);
   require(gradients.bias.is_null(), kWhere,
           "the gradient of a bias is not taken over ranks");
-  require(options.dropout.rate == 0 || ranks.size() == 1, kWhere,
-          "gradients are taken by heads, and dropout is drawn by the number of "
-          "the head, which ranks count from their own; its rate must be 0, and "
-          "is ",
-          options.dropout.rate);
-  require(inputs.k.shape[1] >= ranks.size(), kWhere,
-          "gradients are taken by heads: there must be as many kv_heads as "
-          "ranks, ",
-          ranks.size(), "; there are ", inputs.k.shape[1]);
-  require(inputs.d_log_sum_exp.is_null(), kWhere,
-          "the gradient of log_sum_exp is not taken over ranks");
+  check_gradient(gradients.q, inputs.q, "q");
+  check_gradient(gradients.k, inputs.k, "k");
+  check_gradient(gradients.v, inputs.v, "v");
+  require(inputs.d_log_sum_exp.is_null() ||
+              (inputs.d_log_sum_exp.dtype == DType::kFloat32 &&
+               inputs.d_log_sum_exp.shape == options.log_sum_exp.shape()),
+          kWhere, "d_log_sum_exp must be float32, shaped as log_sum_exp is");
   for (const UntypedView<1>& all :
        {gradients.alibi_slopes, gradients.sinks, gradients.head_scales}) {
     require(
@@ -270,9 +282,11 @@ void attention_backward(Communicator& ranks,
           kWhere, "log_sum_exp must be what the forward call wrote");
   const Cut cut(ranks, inputs.q.shape[1], inputs.k.shape[1], inputs.q.shape[2],
                 inputs.k.shape[2]);
+  if (way_of(inputs.k.shape[1], ranks.size(), options) == Way::kBySequence) {
+    return backward_by_sequence(ranks, inputs, gradients, cut.lengths(),
+                                options);
+  }
   const Part heads = cut.own_heads();
-  const std::int64_t batch = inputs.q.shape[0];
-  const std::int64_t queries = cut.total(Cut::kQueries);
   Block q = cut.to_heads(inputs.q, Cut::kQueries);
   Block k = cut.to_heads(inputs.k, Cut::kKeys);
   Block v = cut.to_heads(inputs.v, Cut::kKeys);
@@ -280,10 +294,16 @@ void attention_backward(Communicator& ranks,
   Block d_out = cut.to_heads(inputs.d_out, Cut::kQueries);
   Block columns =
       cut.to_heads(as_const(as_column(options.log_sum_exp)), Cut::kQueries);
-  Tensor rows(Shape{batch, heads.size(), queries});
-  copy(columns.const_view(), as_column(rows.view<float, 3>()));
+  Tensor rows = as_rows(columns);
   const AttentionOptions own =
       options_of(options, heads, rows.view<float, 3>());
+  Tensor d_rows;
+  ConstUntypedView<3> d_log_sum_exp;
+  if (!inputs.d_log_sum_exp.is_null()) {
+    columns = cut.to_heads(as_column(inputs.d_log_sum_exp), Cut::kQueries);
+    d_rows = as_rows(columns);
+    d_log_sum_exp = ConstUntypedView<3>(d_rows.view<float, 3>());
+  }
 
   // What is wanted, for the own heads of the whole sequence.
   const auto like = [](Block& block) {
@@ -312,12 +332,14 @@ void attention_backward(Communicator& ranks,
   whole.alibi_slopes = some_heads(gradients.alibi_slopes);
   whole.sinks = some_heads(gradients.sinks);
   whole.head_scales = some_heads(gradients.head_scales);
-  regard::attention_backward(UntypedBackwardInputs{.q = q.const_view(),
-                                                   .k = k.const_view(),
-                                                   .v = v.const_view(),
-                                                   .out = out.const_view(),
-                                                   .d_out = d_out.const_view()},
-                             whole, own);
+  regard::attention_backward(
+      UntypedBackwardInputs{.q = q.const_view(),
+                            .k = k.const_view(),
+                            .v = v.const_view(),
+                            .out = out.const_view(),
+                            .d_out = d_out.const_view(),
+                            .d_log_sum_exp = d_log_sum_exp},
+      whole, own);
   for (auto& [gradient, block] : wanted) {
     cut.to_positions(block, *gradient,
                      gradient == &gradients.q ? Cut::kQueries : Cut::kKeys);

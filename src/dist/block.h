@@ -103,5 +103,49 @@ inline UntypedView<4> as_column(const TensorView<float, 3>& rows) {
           {rows.extent(0), rows.extent(1), rows.extent(2), 1},
           {rows.stride(0), rows.stride(1), rows.stride(2), 1}};
 }
+inline ConstUntypedView<4> as_column(const ConstUntypedView<3>& rows) {
+  return {rows.data,
+          rows.dtype,
+          {rows.shape[0], rows.shape[1], rows.shape[2], 1},
+          {rows.strides[0], rows.strides[1], rows.strides[2], 1}};
+}
+
+// Such a column, where positions lie together: [batch, heads, positions].
+inline Tensor as_rows(Block& column) {
+  const UntypedView<4> from = column.view();
+  Tensor rows(Shape{from.shape[0], from.shape[1], from.shape[2]});
+  copy(as_const(from), as_column(rows.view<float, 3>()));
+  return rows;
+}
+
+// Where element 0 would be if data were element `index`. Nobody reads there; by
+// numbers, since no pointer may point there.
+template <typename T>
+T* before(T* data, std::int64_t index) {
+  // Something that is not null, where there is nothing.
+  alignas(64) static std::byte nothing[64];
+  const auto at = data == nullptr ? reinterpret_cast<std::uintptr_t>(nothing)
+                                  : reinterpret_cast<std::uintptr_t>(data);
+  return reinterpret_cast<T*>(at -
+                              static_cast<std::uintptr_t>(index) * sizeof(T));
+}
+
+// The view of a whole sequence of which only the positions from `begin` on are
+// in memory. Masks, biases and draws count the whole sequence, and nobody asks
+// for the rest.
+template <typename T, typename View>
+TensorView<T, 4> whole_view(View part, std::int64_t begin,
+                            std::int64_t length) {
+  part.shape[2] = length;
+  return {before(static_cast<T*>(part.data), begin * part.strides[2]),
+          part.shape, part.strides};
+}
+inline TensorView<float, 3> whole_rows(Tensor& part, std::int64_t begin,
+                                       std::int64_t length) {
+  const auto rows = part.view<float, 3>();
+  return {before(rows.data(), begin),
+          {rows.extent(0), rows.extent(1), length},
+          rows.strides()};
+}
 
 }  // namespace regard::dist

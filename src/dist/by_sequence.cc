@@ -8,9 +8,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <cstdint>
 #include <limits>
-#include <mutex>
 #include <utility>
 #include <vector>
 
@@ -20,8 +18,9 @@
 #include "attention/row_blocks.h"
 #include "attention/untyped.h"
 #include "dist/block.h"
-#include "dist/key_stream.h"
-#include "dist/query_chunks.h"
+#include "dist/chunks.h"
+#include "dist/seen.h"
+#include "dist/stream.h"
 #include "kernels/attention_states.h"
 #include "regard/core/aligned_buffer.h"
 #include "regard/core/error.h"
@@ -32,28 +31,12 @@ namespace {
 constexpr const char* kWhere = "dist::attention_forward";
 constexpr int kBlockRows = 4 * kernels::kGroupRows;
 
-// Where element 0 would be if data were element `index`. Nobody reads there; by
-// numbers, since no pointer may point there.
-template <typename T>
-T* before(T* data, std::int64_t index) {
-  // Something that is not null, where there is nothing.
-  alignas(64) static std::byte nothing[64];
-  const auto at = data == nullptr ? reinterpret_cast<std::uintptr_t>(nothing)
-                                  : reinterpret_cast<std::uintptr_t>(data);
-  return reinterpret_cast<T*>(at -
-                              static_cast<std::uintptr_t>(index) * sizeof(T));
-}
-
-// The view of a whole sequence of which only the positions from `begin` on are
-// in memory. Masks, biases and draws count the whole sequence, and nobody asks
-// for the rest.
-template <typename T, typename View>
-TensorView<T, 4> whole_view(View part, std::int64_t begin,
-                            std::int64_t length) {
-  part.shape[2] = length;
-  return {before(static_cast<T*>(part.data), begin * part.strides[2]),
-          part.shape, part.strides};
-}
+// Some queries that a rank works on.
+struct QueryChunk {
+  Part queries;  // of the sequence
+  Block q, out;
+  Tensor rows{Shape{0}};  // log-sum-exp, [batch, heads, queries]
+};
 
 // Some rows of a chunk, and their state so far.
 struct RowsWithState {
@@ -74,23 +57,37 @@ class BySequence {
 
   void run(ConstUntypedView<4> q, ConstUntypedView<4> k, ConstUntypedView<4> v,
            UntypedView<4> out) {
-    chunks_ = send_queries(ranks_, q_len_, q, v.shape[3]);
-    k_ = packed(k);
-    v_ = packed(v);
-    own_keys_ = part_of(kv_len_, ranks_.rank(), ranks_.size()).begin;
-    for (std::size_t n = 0; n < 2; ++n) make_rows(n, k.shape[1]);
-    find_needs();
-    const auto add = [this](KeyWindow& window, Part keys) {
+    const Chunks chunks(q_len_, ranks_.size(), 1);
+    std::array<Block, 2> queries = fetch(ranks_, chunks, q);
+    for (std::size_t n = 0; n < 2; ++n) {
+      const std::int64_t count = queries[n].positions();
+      chunks_[n] = {chunks.of(ranks_.rank())[n], std::move(queries[n]),
+                    Block(q.dtype, count, q.shape[0], q.shape[1], v.shape[3]),
+                    Tensor(Shape{q.shape[0], q.shape[1], count})};
+      make_rows(n, k.shape[1]);
+    }
+    const Part held = part_of(kv_len_, ranks_.rank(), ranks_.size());
+    keys_ = {held.begin, {packed(k), packed(v)}};
+    const Travel travel = make_travel();
+    const auto add = [this](Window& window, Part keys) {
       add_keys(window, keys);
     };
-    visit_keys(ranks_, {k_, v_, kv_len_}, needs_, add);
+    visit(ranks_, travel, add);
     // What is not finite may stand behind a mask: once more, with care.
     const auto again = gather_values(ranks_, static_cast<char>(!finish()));
     if (std::find(again.begin(), again.end(), 1) != again.end()) {
-      visit_keys(ranks_, {k_, v_, kv_len_}, needs_, add);
+      visit(ranks_, travel, add);
       finish();
     }
-    return_results(ranks_, q_len_, chunks_, out, options_.log_sum_exp);
+    std::array<Block, 2> results{std::move(chunks_[0].out),
+                                 std::move(chunks_[1].out)};
+    give_back(ranks_, chunks, results, out);
+    if (options_.log_sum_exp.data() == nullptr) return;
+    for (std::size_t n = 0; n < 2; ++n) {
+      results[n] =
+          packed(as_const(as_column(chunks_[n].rows.view<float, 3>())));
+    }
+    give_back(ranks_, chunks, results, as_column(options_.log_sum_exp));
   }
 
  private:
@@ -114,73 +111,66 @@ class BySequence {
     }
   }
 
-  // body(block, rows) for all rows of a chunk, side by side: as if all keys
-  // were there, which are from `first_key` on.
+  // body(problem, masks, out) about a chunk, as if all keys were there.
   template <typename Body>
-  void for_rows(std::size_t n, Block& k, Block& v, std::int64_t first_key,
-                const Body& body) {
+  void with_problem(std::size_t n, Window& keys, const Body& body) {
     QueryChunk& chunk = chunks_[n];
     const std::int64_t first = chunk.queries.begin;
     AttentionOptions options = options_;
     if (options.log_sum_exp.data() != nullptr) {
-      const auto lse = chunk.rows.view<float, 3>();
-      options.log_sum_exp = {before(lse.data(), first),
-                             {lse.extent(0), lse.extent(1), q_len_},
-                             lse.strides()};
+      options.log_sum_exp = whole_rows(chunk.rows, first, q_len_);
     }
     const detail::Problem<T> problem(
         whole_view<const T>(chunk.q.const_view(), first, q_len_),
-        whole_view<const T>(k.const_view(), first_key, kv_len_),
-        whole_view<const T>(v.const_view(), first_key, kv_len_), options,
-        kWhere);
-    const auto out = whole_view<T>(chunk.out.view(), first, q_len_);
+        whole_view<const T>(keys.blocks[0].const_view(), keys.begin, kv_len_),
+        whole_view<const T>(keys.blocks[1].const_view(), keys.begin, kv_len_),
+        options, kWhere);
     const detail::EntryMasks<T> masks(problem);
-    const detail::BlockMemory<T> memory(problem, kBlockRows,
-                                        masks.dense_parts());
-    parallel_for(options.threads, std::ssize(rows_[n]), [&](std::int64_t i) {
-      RowsWithState& rows = rows_[n][static_cast<std::size_t>(i)];
-      masks.with(rows.rows.index, [&](const BoundMask& mask) {
-        body(memory.describe(rows.rows, mask, out), rows);
-      });
-    });
+    body(problem, masks, whole_view<T>(chunk.out.view(), first, q_len_));
   }
 
-  // Which keys the two chunks of each rank see, from the start of a split on:
-  // one range where they meet.
-  void find_needs() {
-    KeyNeeds needs{need_of(0), need_of(1)};
-    if (needs[0].size() == 0 ||
-        (needs[1].size() > 0 && needs[1].begin < needs[0].begin)) {
-      std::swap(needs[0], needs[1]);
-    }
-    if (needs[1].size() > 0 && needs[1].begin <= needs[0].end) {
-      needs[0].end = std::max(needs[0].end, needs[1].end);
-      needs[1] = {0, 0};
-    }
-    needs_ = gather_values(ranks_, needs);
+  // body(block, rows) for all rows of a chunk, side by side.
+  template <typename Body>
+  void for_rows(std::size_t n, Window& keys, const Body& body) {
+    with_problem(
+        n, keys,
+        [&](const auto& problem, const auto& masks,
+            const TensorView<T, 4>& out) {
+          const detail::BlockMemory<T> memory(problem, kBlockRows,
+                                              masks.dense_parts());
+          parallel_for(
+              options_.threads, std::ssize(rows_[n]), [&](std::int64_t i) {
+                RowsWithState& rows = rows_[n][static_cast<std::size_t>(i)];
+                masks.with(rows.rows.index, [&](const BoundMask& mask) {
+                  body(memory.describe(rows.rows, mask, out), rows);
+                });
+              });
+        });
+  }
+
+  // The keys that the two chunks of each rank see, from the start of a split
+  // on.
+  Travel make_travel() {
+    const Needs needs = needs_of(need_of(0), need_of(1), kernels::kSplitKeys);
+    return {.pieces = held_pieces(kv_len_, ranks_.size()),
+            .own = {&keys_},
+            .needs = gather_values(ranks_, needs),
+            .unit = kernels::kSplitKeys};
   }
 
   Part need_of(std::size_t n) {
-    std::mutex mutex;
-    Part need{kv_len_, 0};
-    for_rows(n, k_, v_, own_keys_,
-             [&](const kernels::AttentionBlock& block, RowsWithState&) {
-               const std::lock_guard lock(mutex);
-               for (int i = 0; i < block.row_count; ++i) {
-                 const kernels::AttentionRow& row = block.rows[i];
-                 if (row.begin >= row.end) continue;
-                 need.begin = std::min(need.begin, row.begin);
-                 need.end = std::max(need.end, row.end);
-               }
-             });
-    if (need.begin >= need.end) return {0, 0};
-    return {need.begin - need.begin % kernels::kSplitKeys, need.end};
+    Part need{0, 0};
+    with_problem(n, keys_,
+                 [&](const auto& problem, const auto& masks, const auto&) {
+                   need = keys_seen_by(problem, masks, chunks_[n].queries);
+                 });
+    return need;
   }
 
   // The splits of some keys, into the states that want them.
-  void add_keys(KeyWindow& window, Part keys) {
+  void add_keys(Window& window, Part keys) {
     for (std::size_t n = 0; n < 2; ++n) {
-      for_rows(n, window.k, window.v, window.begin,
+      for_rows(n, window,
                [&](const kernels::AttentionBlock& block, RowsWithState& rows) {
                  add_block(block, keys, rows);
                });
@@ -228,7 +218,7 @@ class BySequence {
   bool finish() {
     std::atomic<bool> finite = true;
     for (std::size_t n = 0; n < 2; ++n) {
-      for_rows(n, k_, v_, own_keys_,
+      for_rows(n, keys_,
                [&](const kernels::AttentionBlock& block, RowsWithState& rows) {
                  if (!finish_block(block, rows)) finite = false;
                });
@@ -252,32 +242,36 @@ class BySequence {
   Communicator& ranks_;
   std::int64_t q_len_, kv_len_;
   const AttentionOptions& options_;
-  QueryChunks chunks_;
+  std::array<QueryChunk, 2> chunks_;
   std::array<std::vector<RowsWithState>, 2> rows_;
-  Block k_, v_;                  // of this rank
-  std::int64_t own_keys_ = 0;    // the first of them
-  std::vector<KeyNeeds> needs_;  // by rank
+  Window keys_;  // keys and values that this rank holds
 };
 
 }  // namespace
 
-void forward_by_sequence(Communicator& ranks, ConstUntypedView<4> q,
-                         ConstUntypedView<4> k, ConstUntypedView<4> v,
-                         UntypedView<4> out, std::int64_t q_len,
-                         std::int64_t kv_len, const AttentionOptions& options) {
+void check_by_sequence(const AttentionOptions& options, const char* where) {
   require(
       options.sequences.q_offsets.empty() &&
           options.sequences.kv_offsets.empty(),
-      kWhere,
+      where,
       "packed sequences are spread by heads: there must be as many kv_heads "
-      "as ranks; a mask of documents can be spread by sequence");
+      "as ranks, and no dropout; a mask of documents can be spread by "
+      "sequence");
   require(options.compute == Compute::kFloat32 && detail::engine_available(),
-          kWhere,
+          where,
           "by sequence, attention is computed in float32, on a machine "
           "with vectors that regard knows");
+}
+
+void forward_by_sequence(Communicator& ranks, ConstUntypedView<4> q,
+                         ConstUntypedView<4> k, ConstUntypedView<4> v,
+                         UntypedView<4> out, const SequenceLengths& lengths,
+                         const AttentionOptions& options) {
+  check_by_sequence(options, kWhere);
   detail::with_element_type(q.dtype, kWhere, [&]<typename T>() {
     if constexpr (!std::is_same_v<T, double>) {
-      BySequence<T>(ranks, q_len, kv_len, options).run(q, k, v, out);
+      BySequence<T>(ranks, lengths.queries, lengths.keys, options)
+          .run(q, k, v, out);
     }
   });
 }

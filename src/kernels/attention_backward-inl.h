@@ -123,8 +123,10 @@ class PrepareGroup {
     float* const d_out = head_.d_out_rows + first * v_columns;
     clear(q, keys.d_k, k_columns);
     clear(d_out, keys.d_v, v_columns);
-    std::memset(head_.d_query_rows + first * k_columns, 0,
-                sizeof(float) * kGroupRows * k_columns);
+    if (head_.d_query_rows != nullptr) {
+      std::memset(head_.d_query_rows + first * k_columns, 0,
+                  sizeof(float) * kGroupRows * k_columns);
+    }
     const float* q_at[kGroupRows];
     const float* d_out_at[kGroupRows];
     for (int r = 0; r < rows_; ++r) {
@@ -227,24 +229,29 @@ class PrepareGroup {
 
 class KeyRunPass {
  public:
-  HWY_INLINE KeyRunPass(const BackwardHead& head, std::int64_t run,
-                        float* scratch)
+  HWY_INLINE KeyRunPass(const BackwardHead& head, std::int64_t begin,
+                        std::int64_t end, float* scratch)
       : head_(head),
         memory_(scratch, head.key_run, head.block.keys.d_k,
                 head.block.keys.d_v),
-        begin_(run * head.key_run),
-        end_(std::min(begin_ + head.key_run, head.kv_len)) {}
+        begin_(begin),
+        end_(end) {}
 
   template <typename T>
   HWY_INLINE void run() {
     load_keys<T>();
     const std::int64_t n = end_ - begin_;
-    std::memset(memory_.d_keys, 0, sizeof(float) * n * memory_.k_columns);
-    std::memset(memory_.d_values, 0, sizeof(float) * n * memory_.v_columns);
+    if (head_.d_key_sums != nullptr) {
+      memory_.d_keys = head_.d_key_sums;
+      memory_.d_values = head_.d_value_sums;
+    } else {
+      std::memset(memory_.d_keys, 0, sizeof(float) * n * memory_.k_columns);
+      std::memset(memory_.d_values, 0, sizeof(float) * n * memory_.v_columns);
+    }
     const std::int64_t groups = (head_.row_count + kGroupRows - 1) / kGroupRows;
     for (std::int64_t g = 0; g < groups; ++g) run_group(g);
     if (head_.stores_bias) hwy::FlushStream();
-    if (head_.block.cosine) denormalize_keys();
+    if (head_.block.cosine && head_.d_k != nullptr) denormalize_keys();
     for (std::int64_t i = 0; i < n; ++i) {
       if (head_.d_k != nullptr) {
         convert_row(
@@ -311,10 +318,12 @@ class KeyRunPass {
       store_no_bias(block.row_count, g, first + scores.keys(), end);
       if (adds_bias()) fetch_bias(scores, g);
       add_to_keys(scores, g);
+      if (head_.d_query_rows == nullptr) continue;
       if (!has_turn) (*head_.begin_turn)(g);
       has_turn = true;
       add_to_rows(scores, g);
     }
+    if (head_.d_query_rows == nullptr) return;
     if (!has_turn) (*head_.begin_turn)(g);
     (*head_.end_turn)(g);
   }
@@ -328,14 +337,17 @@ class KeyRunPass {
                     memory_.values + skip * memory_.v_columns,
                     memory_.v_columns, keys.d_v, memory_.d_scores);
     differentiate(scores, g);
-    if (head_.d_v != nullptr) {
+    if (head_.d_v != nullptr || head_.d_value_sums != nullptr) {
       add_weighted_rows(
           scores, scores.scores(), head_.d_out_rows + first * memory_.v_columns,
           memory_.v_columns, memory_.d_values + skip * memory_.v_columns);
     }
-    add_weighted_rows(
-        scores, memory_.d_scores, head_.query_rows + first * memory_.k_columns,
-        memory_.k_columns, memory_.d_keys + skip * memory_.k_columns);
+    if (head_.d_k != nullptr || head_.d_key_sums != nullptr) {
+      add_weighted_rows(scores, memory_.d_scores,
+                        head_.query_rows + first * memory_.k_columns,
+                        memory_.k_columns,
+                        memory_.d_keys + skip * memory_.k_columns);
+    }
   }
 
   // scores -> P, as the values were weighted; d_scores: dP -> dS. With a
@@ -551,7 +563,7 @@ class KeyRunPass {
   }
 
   const BackwardHead& head_;
-  const BackwardScratch memory_;
+  BackwardScratch memory_;
   const std::int64_t begin_, end_;
   bool finite_ = true;  // the keys and values are
   bool skip_zeros_ = false;

@@ -20,7 +20,7 @@ namespace HWY_NAMESPACE {
 #if HWY_TARGET == HWY_SCALAR  // see attention_has_kernel()
 
 void Prepare(const BackwardHead&, std::int64_t) { HWY_ABORT("no kernel"); }
-void KeyRun(const BackwardHead&, std::int64_t, float*) {
+void KeyRun(const BackwardHead&, std::int64_t, std::int64_t, float*) {
   HWY_ABORT("no kernel");
 }
 void Finish(const BackwardHead&, std::int64_t) { HWY_ABORT("no kernel"); }
@@ -34,8 +34,9 @@ void Prepare(const BackwardHead& head, std::int64_t group) {
   });
 }
 
-void KeyRun(const BackwardHead& head, std::int64_t run, float* scratch) {
-  KeyRunPass pass(head, run, scratch);
+void KeyRun(const BackwardHead& head, std::int64_t begin, std::int64_t end,
+            float* scratch) {
+  KeyRunPass pass(head, begin, end, scratch);
   with_storage(head.block.keys.storage, [&](auto* type) HWY_ATTR {
     pass.run<std::remove_pointer_t<decltype(type)>>();
   });
@@ -81,9 +82,9 @@ void backward_prepare(const BackwardHead& head, std::int64_t group) noexcept {
   HWY_DYNAMIC_DISPATCH(Prepare)(head, group);
 }
 
-void backward_keys(const BackwardHead& head, std::int64_t run,
-                   float* scratch) noexcept {
-  HWY_DYNAMIC_DISPATCH(KeyRun)(head, run, scratch);
+void backward_keys(const BackwardHead& head, std::int64_t begin,
+                   std::int64_t end, float* scratch) noexcept {
+  HWY_DYNAMIC_DISPATCH(KeyRun)(head, begin, end, scratch);
 }
 
 void backward_finish(const BackwardHead& head, std::int64_t group) noexcept {

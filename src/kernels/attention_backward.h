@@ -40,16 +40,21 @@ struct BackwardHead {
   std::int64_t kv_len;
   std::int64_t key_run;  // keys of a run, a multiple of kKeyBlock
   bool stores_bias;  // d_bias is written, not added to: each key of each row
-  void* d_k;         // of key 0, or null
+  void* d_k;         // of key 0, or null: not written
   void* d_v;
   std::int64_t d_k_stride, d_v_stride;
+  // Where rows come in several calls, the sums of a run's keys so far, which
+  // are added to; or null. [key_run][d_k] and [key_run][d_v].
+  float* d_key_sums;
+  float* d_value_sums;
 
   float* queries;     // [groups][d_k][kGroupRows], scaled to log2
   float* d_outs;      // [groups][d_v][kGroupRows]
   float* query_rows;  // [padded rows][d_k], times the row's scale; of length 1
                       // before that for cosine scores
   float* d_out_rows;  // [padded rows][d_v]
-  float* d_query_rows;  // [padded rows][d_k]: dS k
+  float* d_query_rows;  // [padded rows][d_k]: dS k; null: nothing is added to
+                        // rows
   float* log2_sums;     // [padded rows]; +inf where a row sees nothing
   float* deltas;        // [padded rows]
   float* d_slopes;      // [padded rows], of the row's ALiBi slope
@@ -69,8 +74,9 @@ std::size_t backward_scratch_floats(std::int64_t key_run, std::int64_t d_k,
                                     std::int64_t d_v);
 
 void backward_prepare(const BackwardHead& head, std::int64_t group) noexcept;
-void backward_keys(const BackwardHead& head, std::int64_t run,
-                   float* scratch) noexcept;
+// A run of keys [begin, end): at most key_run, from the start of a key block.
+void backward_keys(const BackwardHead& head, std::int64_t begin,
+                   std::int64_t end, float* scratch) noexcept;
 void backward_finish(const BackwardHead& head, std::int64_t group) noexcept;
 
 }  // namespace regard::kernels

@@ -181,6 +181,30 @@ TEST(Explain, CountsWhatTheMaskLeaves) {
   EXPECT_EQ(json["threads"], 1);
 }
 
+TEST(Explain, TellsWhatRanksSend) {
+  const std::vector<std::string> call = {"explain",    "--len",  "4096",
+                                         "--head-dim", "64",     "--mask",
+                                         "causal",     "--ranks"};
+  const auto with = [&call](std::vector<std::string> more) {
+    more.insert(more.begin(), call.begin(), call.end());
+    return run_regard(more);
+  };
+  EXPECT_THAT(with({"2"}).out,
+              HasSubstr("ranks      2, by sequence: there are fewer key-value "
+                        "heads than ranks\n"));
+  EXPECT_THAT(with({"2", "--heads", "4"}).out,
+              HasSubstr("ranks      2, by heads: "));
+  EXPECT_THAT(with({"1"}).out, Not(HasSubstr("ranks")));
+  const auto json =
+      nlohmann::json::parse(with({"2", "--heads", "4", "--json"}).out)["ranks"];
+  EXPECT_EQ(json["way"], "heads");
+  // Half of the own q, k, v and out; and two lengths to the other rank.
+  EXPECT_EQ(json["forward"]["sent"][0]["bytes"],
+            4 * 2048 * 4 * 64 * 4 / 2 + 16);
+  EXPECT_EQ(json["forward"]["sent"][0]["hidden_bytes"], 0);
+  EXPECT_EQ(with({"2", "--dtype", "float64"}).code, 2);
+}
+
 // Every refusal: one line, and the exit code that says whose fault it is.
 void expect_refusal(const std::vector<std::string>& arguments, int code,
                     const std::string& text) {

@@ -14,6 +14,7 @@
 
 #include "regard/core/error.h"
 #include "regard/core/random.h"
+#include "regard/dist/explain.h"
 #include "regard/tensor/tensor.h"
 #include "support/local_ranks.h"
 
@@ -88,9 +89,13 @@ struct Step {
         d_q(dtype, q.shape()),
         d_k(dtype, k.shape()),
         d_v(dtype, v.shape()),
+        d_rows(random_tensor(DType::kFloat32, rows.shape(), 5)),
         d_slopes(Shape{s.heads}),
-        d_sinks(Shape{s.heads}) {}
-  Tensor q, k, v, d_out, out, rows, d_q, d_k, d_v, d_slopes, d_sinks;
+        d_sinks(Shape{s.heads}),
+        d_scales(Shape{s.heads}) {}
+  Tensor q, k, v, d_out, out, rows, d_q, d_k, d_v, d_rows;
+  Tensor d_slopes, d_sinks, d_scales;
+  bool uses_rows = false;  // log-sum-exp has a gradient, too
 
   void alone(AttentionOptions options) {
     options.log_sum_exp = rows.view<float, 3>();
@@ -100,11 +105,13 @@ struct Step {
         .q = view_of(d_q), .k = view_of(d_k), .v = view_of(d_v)};
     add_spans(gradients, options, *this);
     regard::attention_backward(
-        UntypedBackwardInputs{.q = read(view_of(q)),
-                              .k = read(view_of(k)),
-                              .v = read(view_of(v)),
-                              .out = read(view_of(out)),
-                              .d_out = read(view_of(d_out))},
+        UntypedBackwardInputs{
+            .q = read(view_of(q)),
+            .k = read(view_of(k)),
+            .v = read(view_of(v)),
+            .out = read(view_of(out)),
+            .d_out = read(view_of(d_out)),
+            .d_log_sum_exp = gradient_of_rows(d_rows.view<float, 3>())},
         gradients, options);
   }
 
@@ -117,16 +124,24 @@ struct Step {
     UntypedGradients gradients{
         .q = part(d_q, ranks), .k = part(d_k, ranks), .v = part(d_v, ranks)};
     add_spans(gradients, options, own);
-    attention_backward(ranks,
-                       UntypedBackwardInputs{.q = read(part(q, ranks)),
-                                             .k = read(part(k, ranks)),
-                                             .v = read(part(v, ranks)),
-                                             .out = read(part(out, ranks)),
-                                             .d_out = read(part(d_out, ranks))},
-                       gradients, options);
+    attention_backward(
+        ranks,
+        UntypedBackwardInputs{.q = read(part(q, ranks)),
+                              .k = read(part(k, ranks)),
+                              .v = read(part(v, ranks)),
+                              .out = read(part(out, ranks)),
+                              .d_out = read(part(d_out, ranks)),
+                              .d_log_sum_exp = gradient_of_rows(
+                                  part(d_rows.view<float, 3>(), ranks))},
+        gradients, options);
   }
 
  private:
+  ConstUntypedView<3> gradient_of_rows(const TensorView<float, 3>& own) const {
+    if (!uses_rows) return {};
+    return ConstUntypedView<3>(own);
+  }
+
   static void add_spans(UntypedGradients& gradients,
                         const AttentionOptions& options, Step& step) {
     if (!options.alibi_slopes.empty()) {
@@ -135,6 +150,9 @@ struct Step {
     if (!options.sinks.empty()) {
       gradients.sinks = UntypedView<1>(step.d_sinks.values<float>());
     }
+    if (!options.head_scales.empty()) {
+      gradients.head_scales = UntypedView<1>(step.d_scales.values<float>());
+    }
   }
 };
 
@@ -142,19 +160,25 @@ bool same(const Tensor& a, const Tensor& b) {
   return std::memcmp(a.bytes(), b.bytes(), a.byte_count()) == 0;
 }
 
-void expect_same_bits(const Sizes& sizes, const AttentionOptions& options,
-                      DType dtype, const std::string& what) {
+using Change = std::function<void(Step&)>;
+
+void expect_same_bits(const Sizes& sizes, AttentionOptions options, DType dtype,
+                      const std::string& what, const Change& change = {}) {
+  if (options.threads.count == 0) options.threads = {.count = 1};
   Step alone(sizes, dtype);
+  if (change) change(alone);
   alone.alone(options);
-  for (const int ranks : {1, 2, 3, 4}) {
+  for (const int ranks : {1, 2, 3, 4, 5}) {
+    const std::string where = what + ", ranks " + std::to_string(ranks);
     Step spread(sizes, dtype);
+    if (change) change(spread);
     LocalRanks::run(ranks, [&](Communicator& communicator) {
       Step own(sizes, dtype);
       spread.spread(communicator, options, own);
-      EXPECT_TRUE(same(own.d_slopes, alone.d_slopes)) << what;
-      EXPECT_TRUE(same(own.d_sinks, alone.d_sinks)) << what;
+      EXPECT_TRUE(same(own.d_slopes, alone.d_slopes)) << where;
+      EXPECT_TRUE(same(own.d_sinks, alone.d_sinks)) << where;
+      EXPECT_TRUE(same(own.d_scales, alone.d_scales)) << where;
     });
-    const std::string where = what + ", ranks " + std::to_string(ranks);
     EXPECT_TRUE(same(spread.out, alone.out)) << where;
     EXPECT_TRUE(same(spread.rows, alone.rows)) << where;
     EXPECT_TRUE(same(spread.d_q, alone.d_q)) << where;
@@ -174,8 +198,7 @@ TEST(SpreadAttention, HasTheBitsOfOneProcess) {
   Tensor pairs(DType::kBool, {1, sizes.heads, sizes.q_len, sizes.kv_len});
   std::size_t n = 0;
   for (bool& pair : pairs.values<bool>()) pair = n++ * 2654435761u % 7 < 4;
-  const auto check = [&](const char* what, AttentionOptions options) {
-    options.threads = {.count = 1};
+  const auto check = [&](const char* what, const AttentionOptions& options) {
     expect_same_bits(sizes, options, DType::kFloat32, what);
   };
   check("plain", {});
@@ -189,6 +212,9 @@ TEST(SpreadAttention, HasTheBitsOfOneProcess) {
   check("bias", {.bias = bias.view<float, 4>()});
   check("bias of all heads", {.bias = shared_bias.view<float, 4>()});
   check("cosine", {.score = Score::kCosine, .scale = 4.0f});
+  check("dropout", {.dropout = {0.3f, 7}});
+  expect_same_bits(sizes, {}, DType::kFloat32, "gradient of log-sum-exp",
+                   [](Step& step) { step.uses_rows = true; });
 }
 
 TEST(SpreadAttention, HasTheBitsOfOneProcessInBFloat16) {
@@ -220,34 +246,6 @@ TEST(SpreadAttention, SendsWhatTheFormulaSays) {
   });
 }
 
-// By sequence: fewer key-value heads than ranks.
-void expect_same_bits_by_sequence(
-    const Sizes& sizes, AttentionOptions options, DType dtype,
-    const std::string& what, const std::function<void(Step&)>& change = {}) {
-  Step alone(sizes, dtype);
-  if (change) change(alone);
-  if (options.threads.count == 0) options.threads = {.count = 1};
-  options.log_sum_exp = alone.rows.view<float, 3>();
-  regard::attention_forward(read(view_of(alone.q)), read(view_of(alone.k)),
-                            read(view_of(alone.v)), view_of(alone.out),
-                            options);
-  for (const int ranks : {2, 3, 5}) {
-    Step spread(sizes, dtype);
-    if (change) change(spread);
-    LocalRanks::run(ranks, [&](Communicator& communicator) {
-      AttentionOptions own = options;
-      own.log_sum_exp = part(spread.rows.view<float, 3>(), communicator);
-      attention_forward(communicator, read(part(spread.q, communicator)),
-                        read(part(spread.k, communicator)),
-                        read(part(spread.v, communicator)),
-                        part(spread.out, communicator), own);
-    });
-    const std::string where = what + ", ranks " + std::to_string(ranks);
-    EXPECT_TRUE(same(spread.out, alone.out)) << where;
-    EXPECT_TRUE(same(spread.rows, alone.rows)) << where;
-  }
-}
-
 // Lengths on both sides of the splits of 1024 keys, which ranks cut anywhere.
 TEST(SpreadAttention, HasTheBitsOfOneProcessBySequence) {
   const Sizes sizes{.batch = 1,
@@ -265,7 +263,7 @@ TEST(SpreadAttention, HasTheBitsOfOneProcessBySequence) {
   std::size_t n = 0;
   for (bool& pair : pairs.values<bool>()) pair = n++ * 2654435761u % 7 < 4;
   const auto check = [&](const char* what, const AttentionOptions& options) {
-    expect_same_bits_by_sequence(sizes, options, DType::kFloat32, what);
+    expect_same_bits(sizes, options, DType::kFloat32, what);
   };
   check("plain", {});
   check("causal", {.mask = mask::causal()});
@@ -283,11 +281,39 @@ TEST(SpreadAttention, HasTheBitsOfOneProcessBySequence) {
   check("dropout", {.mask = mask::causal(), .dropout = {0.3f, 7}});
   check("three threads each",
         {.mask = mask::causal(), .threads = {.count = 3}});
-  expect_same_bits_by_sequence(sizes, {.mask = mask::causal()},
-                               DType::kBFloat16, "bf16");
-  expect_same_bits_by_sequence(
+  expect_same_bits(sizes, {.mask = mask::causal()}, DType::kBFloat16, "bf16");
+  expect_same_bits(
       {.batch = 2, .heads = 3, .kv_heads = 1, .q_len = 2, .kv_len = 3}, {},
       DType::kFloat32, "short");
+}
+
+// Five heads on each key-value head: the kernels' groups of 48 rows are cut
+// within a query, and ranks hold parts that begin anywhere.
+TEST(SpreadAttention, HasTheBitsOfOneProcessWithGroupedHeads) {
+  const Sizes sizes{.batch = 2,
+                    .heads = 5,
+                    .kv_heads = 1,
+                    .q_len = 517,
+                    .kv_len = 517,
+                    .d_k = 20,
+                    .d_v = 7};
+  std::vector<std::int32_t> documents(517);
+  for (std::size_t i = 0; i < documents.size(); ++i) {
+    documents[i] = i < 100 ? 0 : i < 333 ? 1 : 2;
+  }
+  const auto check = [&](const char* what, const AttentionOptions& options) {
+    expect_same_bits(sizes, options, DType::kFloat32, what);
+  };
+  check("causal", {.mask = mask::causal()});
+  check("window", {.mask = mask::window(61, 5)});
+  check("documents", {.mask = mask::causal() & mask::documents(documents)});
+  check("dropout and softcap", {.mask = mask::causal(),
+                                .softcap = 4.0f,
+                                .dropout = {0.2f, 11},
+                                .threads = {.count = 2}});
+  expect_same_bits(sizes, {.mask = mask::causal(), .score = Score::kCosine},
+                   DType::kBFloat16, "cosine in bf16",
+                   [](Step& step) { step.uses_rows = true; });
 }
 
 // An infinity behind the mask reaches nobody, one that is seen its rows.
@@ -299,13 +325,12 @@ TEST(SpreadAttention, KeepsWhatIsNotFiniteWhereItIsSeen) {
                     .kv_len = 1200,
                     .d_k = 8,
                     .d_v = 12};
-  expect_same_bits_by_sequence(
-      sizes, {.mask = mask::causal()}, DType::kFloat32, "infinite values",
-      [](Step& step) {
-        const auto v = step.v.view<float, 4>();
-        v(0, 0, 1150, 3) = std::numeric_limits<float>::infinity();
-        v(0, 0, 700, 0) = std::numeric_limits<float>::quiet_NaN();
-      });
+  expect_same_bits(sizes, {.mask = mask::causal()}, DType::kFloat32,
+                   "infinite values", [](Step& step) {
+                     const auto v = step.v.view<float, 4>();
+                     v(0, 0, 1150, 3) = std::numeric_limits<float>::infinity();
+                     v(0, 0, 700, 0) = std::numeric_limits<float>::quiet_NaN();
+                   });
 }
 
 // Keys and values go to those whose queries see them.
@@ -341,6 +366,51 @@ TEST(SpreadAttention, AWindowSendsOnlyWhatIsSeen) {
   EXPECT_EQ(sent(mask::window(100, 0)), all * 6 / 8 + all * 11 / 8 + small);
 }
 
+// What explain() tells of a call is what is sent.
+TEST(SpreadAttention, SendsWhatExplainSays) {
+  const auto check = [](const Sizes& s, const AttentionOptions& options,
+                        DType dtype, Way way) {
+    for (const int count : {2, 3, 5}) {
+      Step step(s, dtype);
+      AttentionOptions whole = options;
+      whole.threads = {.count = 1};
+      whole.log_sum_exp = step.rows.view<float, 3>();
+      const SpreadExplanation told =
+          explain({s.batch, s.heads, s.kv_heads, s.q_len, s.kv_len, s.d_k,
+                   s.d_v, dtype},
+                  whole, count);
+      EXPECT_EQ(told.way, way);
+      LocalRanks::run(count, [&](Communicator& ranks) {
+        Step own(s, dtype);
+        const auto& forward =
+            told.forward.sent[static_cast<std::size_t>(ranks.rank())];
+        const auto& backward =
+            told.backward.sent[static_cast<std::size_t>(ranks.rank())];
+        AttentionOptions of_rank = whole;
+        of_rank.log_sum_exp = part(step.rows.view<float, 3>(), ranks);
+        attention_forward(ranks, read(part(step.q, ranks)),
+                          read(part(step.k, ranks)), read(part(step.v, ranks)),
+                          part(step.out, ranks), of_rank);
+        EXPECT_EQ(ranks.bytes_sent(), forward.bytes) << ranks.rank();
+        step.spread(ranks, whole, own);
+        EXPECT_EQ(ranks.bytes_sent(), 2 * forward.bytes + backward.bytes)
+            << ranks.rank();
+      });
+    }
+  };
+  const Sizes one{.batch = 1,
+                  .heads = 2,
+                  .kv_heads = 1,
+                  .q_len = 1700,
+                  .kv_len = 2100,
+                  .d_k = 4,
+                  .d_v = 6};
+  check(one, {.mask = mask::causal()}, DType::kFloat32, Way::kBySequence);
+  check(one, {.mask = mask::window(300, 0)}, DType::kBFloat16,
+        Way::kBySequence);
+  check({.heads = 10, .kv_heads = 5}, {}, DType::kFloat32, Way::kByHeads);
+}
+
 TEST(SpreadAttention, NamesWhatItRefuses) {
   const auto run = [](const Sizes& sizes, const AttentionOptions& options,
                       std::int64_t cut = 0) {
@@ -364,20 +434,6 @@ TEST(SpreadAttention, NamesWhatItRefuses) {
       },
       ThrowsMessage<InvalidArgument>(
           HasSubstr("packed sequences are spread by heads")));
-  const auto differentiate = [](const Sizes& sizes,
-                                const AttentionOptions& options) {
-    Step whole(sizes, DType::kFloat32);
-    LocalRanks::run(3, [&](Communicator& ranks) {
-      Step own(sizes, DType::kFloat32);
-      whole.spread(ranks, options, own);
-    });
-  };
-  EXPECT_THAT([&] { differentiate({}, {.dropout = {.rate = 0.5f}}); },
-              ThrowsMessage<InvalidArgument>(
-                  HasSubstr("dropout is drawn by the number of the head")));
-  EXPECT_THAT([&] { differentiate({.kv_heads = 2}, {}); },
-              ThrowsMessage<InvalidArgument>(
-                  HasSubstr("as many kv_heads as ranks, 3; there are 2")));
   EXPECT_THAT([&] { run({}, {.sinks = three}); },
               ThrowsMessage<InvalidArgument>(HasSubstr(
                   "sinks must have as many heads as q, 8; it has 3")));

@@ -10,6 +10,12 @@
 // Attention over a sequence that is spread over ranks.
 namespace regard::dist {
 
+enum class Way { kByHeads, kBySequence };
+
+// Which of the two ways below a call takes: by heads, where there are as many
+// kv_heads as ranks, and no dropout.
+Way way_of(std::int64_t kv_heads, int ranks, const AttentionOptions& options);
+
 // What attention_forward(q, k, v, out, options) writes, where every rank holds
 // the queries part_of(q_len) and the keys part_of(kv_len) of the sequence:
 //
@@ -41,11 +47,15 @@ void attention_forward(Communicator& ranks, ConstUntypedView<4> q,
                        ConstUntypedView<4> k, ConstUntypedView<4> v,
                        UntypedView<4> out, const AttentionOptions& options);
 
-// The gradients of it, by the same parts: what attention_backward writes, as
-// far as it belongs to this rank's queries and keys. By heads alone: fewer
-// kv_heads than ranks, and dropout, are refused. Those of alibi_slopes,
-// sinks and head_scales reach every rank; those of a bias are refused, and so
-// is d_log_sum_exp.
+// The gradients of it, by the same parts and the same way: what
+// attention_backward writes, with the same bits, as far as it belongs to this
+// rank's queries and keys. Those of alibi_slopes, sinks and head_scales reach
+// every rank; that of a bias is refused.
+//
+// By sequence in two passes: for dq each rank works on some of the queries
+// while keys and values come in index order, for dk and dv on some of the keys
+// while queries come. No rank waits for the sums of another; seven products for
+// each pair, where one process has five.
 void attention_backward(Communicator& ranks,
                         const UntypedBackwardInputs& inputs,
                         const UntypedGradients& gradients,

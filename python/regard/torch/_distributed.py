@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Attention over a sequence that is spread over the processes of torch.distributed."""
 
+import ctypes
 from typing import Optional
 
 import torch
@@ -8,6 +9,9 @@ import torch.distributed as dist
 from torch import Tensor
 
 from .._core import Mask
+from .._core import attention as _forward
+from .._core import attention_backward as _backward
+from . import _ops
 from ._functional import attention, check_tensors
 
 _WHERE = "context_parallel_attention"
@@ -71,22 +75,70 @@ class _ToPositions(torch.autograd.Function):
         return ctx.cut.to_heads(gradient), None
 
 
+class _Transport:
+    """Carries bytes between the processes of a group, for the library."""
+
+    def __init__(self, group):
+        self.group = dist.group.WORLD if group is None else group
+        self.rank, self.size = dist.get_rank(group), dist.get_world_size(group)
+        self.under_way = []
+
+    def _begin(self, start, other, address, count):
+        memory = torch.frombuffer((ctypes.c_byte * count).from_address(address), dtype=torch.uint8)
+        self.under_way.append((start(memory, dist.get_global_rank(self.group, other), group=self.group), memory))
+
+    def send(self, to, address, count):
+        self._begin(dist.isend, to, address, count)
+
+    def receive(self, sender, address, count):
+        self._begin(dist.irecv, sender, address, count)
+
+    def finish(self):
+        for work, _ in self.under_way:
+            work.wait()
+        self.under_way.clear()
+
+
+class _BySequence(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, q, k, v, sinks, alibi, transport, options):
+        ctx.transport, ctx.options = transport, options
+        out, lse = _forward(q.detach(), k.detach(), v.detach(), out=_ops.empty_out(q, v), return_lse=True,
+                            _ranks=transport, sinks=sinks, alibi=alibi, **options)
+        ctx.save_for_backward(q, k, v, out, lse, sinks, alibi)
+        return out
+
+    @staticmethod
+    def backward(ctx, d_out):
+        q, k, v, out, lse, sinks, alibi = ctx.saved_tensors
+        wanted = ["q", "k", "v"]
+        wanted += [name for name, given in (("sinks", sinks), ("alibi", alibi)) if given is not None]
+        gradients = _backward(d_out.contiguous(), q.detach(), k.detach(), v.detach(), out.detach(), lse, wanted=wanted,
+                              _ranks=ctx.transport, sinks=sinks, alibi=alibi, **ctx.options)
+
+        def once(gradient):
+            """The sum over the group is the gradient, as it is by heads."""
+            return gradient if gradient is None or ctx.transport.rank == 0 else torch.zeros_like(gradient)
+
+        return gradients.q, gradients.k, gradients.v, once(gradients.sinks), once(gradients.alibi), None, None
+
+
 def context_parallel_attention(
     q: Tensor, k: Tensor, v: Tensor, *, group: Optional[dist.ProcessGroup] = None, mask: Optional[Mask] = None,
     scale: Optional[float] = None, score: str = "dot", softcap: Optional[float] = None,
-    sinks: Optional[Tensor] = None, alibi: Optional[Tensor] = None,
+    sinks: Optional[Tensor] = None, alibi: Optional[Tensor] = None, dropout: float = 0.0, seed: Optional[int] = None,
 ) -> Tensor:
     """`regard.torch.attention` of a sequence whose positions are spread over the processes of a group.
 
     Each process holds consecutive positions with all heads: q is [batch, heads, own queries, dim],
-    k and v are [batch, kv_heads, own keys, dim], process 0 the first ones. Lengths may differ, and
-    kv_heads must be at least as many as processes. mask counts the positions of the whole sequence;
-    sinks and alibi are [heads], and their gradients on each process are those of the heads that it
-    computed: sum them over the group, as DistributedDataParallel does.
+    k and v are [batch, kv_heads, own keys, dim], process 0 the first ones. mask counts the positions
+    of the whole sequence; sinks and alibi are [heads], and their gradients on each process are a part:
+    sum them over the group, as DistributedDataParallel does. dropout needs a seed, the same everywhere.
 
-    Two all-to-alls give each process some heads of the whole sequence and back, so the bits of out
-    and of the gradients of q, k and v are those of one process. Works on gloo; every process of the
-    group calls it.
+    With as many kv_heads as processes, and no dropout, two all-to-alls give each process some heads of
+    the whole sequence and back, and lengths may differ. Otherwise keys travel, process i of n holds the
+    positions from length * i // n on, and the type is not float64. The bits of out and of the gradients
+    of q, k and v are those of one process. Works on gloo; every process of the group calls it.
     """
     check_tensors(_WHERE, q=q, k=k, v=v)
     if not (q.dim() == k.dim() == v.dim() == 4):
@@ -95,9 +147,15 @@ def context_parallel_attention(
     if not dist.is_initialized():
         raise RuntimeError(f"{_WHERE}: torch.distributed is not initialized; init_process_group starts it")
     ranks, heads, kv_heads = dist.get_world_size(group), q.shape[1], k.shape[1]
-    if kv_heads < ranks or heads % kv_heads or v.shape[1] != kv_heads:
-        raise ValueError(f"{_WHERE}: kv_heads must be at least as many as processes, {ranks}, divide heads, and be "
-                         f"those of v; q has {heads} heads, k {kv_heads}, v {v.shape[1]}")
+    if kv_heads < 1 or heads % kv_heads or v.shape[1] != kv_heads:
+        raise ValueError(f"{_WHERE}: kv_heads must divide heads, and be those of v; q has {heads} heads, "
+                         f"k {kv_heads}, v {v.shape[1]}")
+    if dropout > 0 and seed is None:
+        raise ValueError(f"{_WHERE}: dropout needs a seed, the same on every process")
+    if kv_heads < ranks or dropout > 0:
+        options = {"mask": mask, "scale": scale, "score": score, "softcap": softcap, "dropout": dropout, "seed": seed}
+        return _BySequence.apply(q, k, v, sinks, alibi, _Transport(group),
+                                 {name: value for name, value in options.items() if value is not None})
     own = torch.tensor([q.shape[2], k.shape[2]])
     lengths = [torch.empty_like(own) for _ in range(ranks)]
     dist.all_gather(lengths, own, group=group)

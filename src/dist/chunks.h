@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// Positions on their way to the rank that works on them, and results back.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "dist/block.h"
+#include "regard/dist/communicator.h"
+
+namespace regard::dist {
+
+// A sequence is worked on in twice as many chunks as there are ranks: each
+// works on an early and a late one, so that under a causal mask all have as
+// much to do. Each holds part_of(length).
+struct Chunks {
+  // Cut at multiples of `unit`.
+  Chunks(std::int64_t positions, int ranks, std::int64_t unit);
+
+  std::int64_t length;
+  std::vector<Part> parts;  // in the order of the sequence
+  int ranks() const { return static_cast<int>(parts.size()) / 2; }
+  int worker(std::size_t chunk) const;
+  // The two chunks of a rank.
+  std::array<std::size_t, 2> numbers(int rank) const;
+  std::array<Part, 2> of(int rank) const;
+};
+
+// What this rank works on, of a view of what it holds.
+std::array<Block, 2> fetch(Communicator& ranks, const Chunks& chunks,
+                           const ConstUntypedView<4>& held);
+// And back.
+void give_back(Communicator& ranks, const Chunks& chunks,
+               std::array<Block, 2>& worked_on, const UntypedView<4>& held);
+
+}  // namespace regard::dist

@@ -155,14 +155,16 @@ class LlamaCpp(_Worker):
         params.cpuparams.n_threads = params.cpuparams_batch.n_threads = threads
         self._server = xllamacpp.Server(params)
 
+    def complete(self, **options):
+        answer = self._server.handle_completions({
+            "prompt": prompt_tokens(), "temperature": 0, "cache_prompt": False, "ignore_eos": True, **options})
+        return json.loads(answer) if isinstance(answer, (str, bytes)) else answer
+
     def work(self, calls):
         """By its own clock."""
         seconds = 0.0
         for _ in range(calls):
-            answer = self._server.handle_completions({
-                "prompt": prompt_tokens(), "n_predict": self.spec.steps + 1, "temperature": 0, "cache_prompt": False,
-                "ignore_eos": True})
-            timings = (json.loads(answer) if isinstance(answer, (str, bytes)) else answer)["timings"]
+            timings = self.complete(n_predict=self.spec.steps + 1)["timings"]
             # The first token comes with the prompt.
             seconds += timings["predicted_ms" if self.spec.steps else "prompt_ms"] / 1e3
         return seconds

@@ -7,7 +7,6 @@ the same file: sentences of like length share a batch, and no output is longer t
 
 import ctypes
 import dataclasses
-import json
 import pathlib
 import subprocess
 import sys
@@ -56,11 +55,18 @@ def add_arguments(parser):
 
 def declare(library):
     text, handle, count = ctypes.c_char_p, ctypes.c_void_p, ctypes.c_int64
-    library.declare("make_translator", handle, [text, text, text])
+    library.declare("make_translator", handle, [text, text, text, ctypes.c_int32])
     library.declare("release_translator", None, [handle])
     library.declare("translator_text", text, [handle, ctypes.c_int32])
+    library.declare("encoder_weights", count, [handle])
+    library.declare("decoder_weights", count, [handle])
     library.declare("decode_pieces", text, [handle, text])
     library.declare("translate", ctypes.c_double, [handle, count, count, count, ctypes.c_int32, count])
+
+
+def model_of(library, arguments):
+    lines = arguments.input.read_text(encoding="utf-8").splitlines()[: arguments.lines]
+    return Model(library, arguments.model, [line for line in lines if line.strip()], language_of(arguments))
 
 
 def language_of(arguments):
@@ -70,12 +76,10 @@ def language_of(arguments):
 class Model:
     """The model as regard reads it, and the sentences."""
 
-    def __init__(self, library, arguments):
-        self.library = library
-        lines = arguments.input.read_text(encoding="utf-8").splitlines()[: arguments.lines]
-        self.sentences = [line for line in lines if line.strip()]
-        words = (str(arguments.model), language_of(arguments), "\n".join(self.sentences))
-        self.handle = library.make_translator(*(word.encode() for word in words))
+    def __init__(self, library, folder, sentences, to="", in_int8=False):
+        self.library, self.sentences = library, sentences
+        words = (str(folder), to, "\n".join(sentences))
+        self.handle = library.make_translator(*(word.encode() for word in words), in_int8)
         if not self.handle:
             raise native.NativeError(library.error())
 
@@ -123,13 +127,14 @@ class Regard(_Worker):
 
 class CTranslate2(_Worker):
     name = "ctranslate2"
+    compute_type, same_must = "float32", SAME_MUST
 
     def __init__(self, model, spec, threads, folder):
         import ctranslate2
 
         super().__init__(model, spec, threads)
         self._translator = ctranslate2.Translator(
-            str(folder), device="cpu", compute_type="float32", inter_threads=1, intra_threads=threads
+            str(folder), device="cpu", compute_type=self.compute_type, inter_threads=1, intra_threads=threads
         )
         self._sources = [line.split() for line in model.text(SOURCES)]
         self._found = None
@@ -153,7 +158,7 @@ class CTranslate2(_Worker):
     def check(self):
         mine = Regard(self.model, self.spec, 1).translations()
         self.same = sum(a == b for a, b in zip(mine, self.translations(), strict=True))
-        if self.same < SAME_MUST * len(mine):
+        if self.same < self.same_must * len(mine):
             raise harness.WrongResult(f"only {self.same} of {len(mine)} translations are regard's")
 
 
@@ -163,15 +168,12 @@ def convert(model, arguments, folder):
     ctranslate2_model.convert(arguments.model, folder, model.text(PIECES))
 
 
-def flops_of(model, arguments, spec):
+def flops_of(model, spec):
     """Products with the weights: the encoder's once a source piece, the decoder's once a hypothesis and step."""
-    config = json.loads((arguments.model / "config.json").read_text(encoding="utf-8"))["model"]
-    d, ff = config["model_dim"], config["feed_forward_dim"]
     read = sum(len(line.split()) + 1 for line in model.text(SOURCES))
     Regard(model, spec, 1).work(1)
     written = sum(len(line.split()) + 1 for line in model.text(TRANSLATIONS))
-    encoder = config["encoder_layers"] * (4 * d * d + 2 * d * ff) + config["decoder_layers"] * 2 * d * d
-    decoder = config["decoder_layers"] * (6 * d * d + 2 * d * ff) + d * config["vocab"]
+    encoder, decoder = (count(model.handle) for count in (model.library.encoder_weights, model.library.decoder_weights))
     return 2.0 * (read * encoder + written * spec.beam * decoder)
 
 
@@ -181,7 +183,7 @@ def run(context):
     arguments = context.arguments
     if not (arguments.model / "config.json").exists():
         sys.exit(f"bench: no translator at {arguments.model}; --model says where one is")
-    model = Model(context.library, arguments)
+    model = model_of(context.library, arguments)
     if arguments.memory_child:
         memory_child(context, model)
         return None
@@ -203,7 +205,7 @@ def measure_row(context, model, row, folder):
         contestants.append(Regard(model, spec, threads))
         if "ctranslate2" in context.peers:
             contestants.append(CTranslate2(model, spec, threads, folder))
-    flops = flops_of(model, context.arguments, spec)
+    flops = flops_of(model, spec)
     lanes = rows.measure(context, row.name, contestants, skipped)
     return rows.conclude(row, lanes, skipped, rows.judge, lambda contestant: flops)
 
@@ -242,5 +244,5 @@ def memory_child(context, model):
         else:
             del model
             before = memory.now()
-            worker = Regard(Model(context.library, arguments), TranslateSpec(5, 32), 1)
+            worker = Regard(model_of(context.library, arguments), TranslateSpec(5, 32), 1)
         memory.report(who, weights, before, worker.run(1))

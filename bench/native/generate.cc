@@ -71,6 +71,10 @@ extern "C" std::int64_t regard_bench_output_weights(void* writer) {
   return c.vocab * c.model_dim;
 }
 
+extern "C" std::int64_t regard_bench_vocabulary(void* writer) {
+  return static_cast<Writing*>(writer)->loaded.model.config().vocab;
+}
+
 // Reads the prompt at once.
 extern "C" double regard_bench_prefill(void* writer, std::int32_t threads,
                                        std::int64_t calls) {

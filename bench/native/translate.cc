@@ -62,9 +62,13 @@ using regard::bench::Translating;
 // `sentences`, a line each; `to` is empty for a model of one direction.
 extern "C" void* regard_bench_make_translator(const char* folder,
                                               const char* to,
-                                              const char* sentences) {
+                                              const char* sentences,
+                                              std::int32_t in_int8) {
+  using regard::ops::WeightStorage;
   return regard::bench::made([&] {
-    return new Translating{regard::tasks::Translator::load(folder),
+    return new Translating{regard::tasks::Translator::load(
+                               folder, in_int8 != 0 ? WeightStorage::kInt8
+                                                    : WeightStorage::kFloat32),
                            to,
                            regard::bench::lines_of(sentences),
                            {}};
@@ -73,6 +77,21 @@ extern "C" void* regard_bench_make_translator(const char* folder,
 
 extern "C" void regard_bench_release_translator(void* translator) {
   delete static_cast<Translating*>(translator);
+}
+
+// How many weights the products of a source piece have, and those of a step of
+// one hypothesis.
+extern "C" std::int64_t regard_bench_encoder_weights(void* translator) {
+  const auto& c = static_cast<Translating*>(translator)->model.config().model;
+  const std::int64_t d = c.model_dim;
+  return c.encoder_layers * (4 * d * d + 2 * d * c.feed_forward_dim) +
+         c.decoder_layers * 2 * d * d;
+}
+extern "C" std::int64_t regard_bench_decoder_weights(void* translator) {
+  const auto& c = static_cast<Translating*>(translator)->model.config().model;
+  const std::int64_t d = c.model_dim;
+  return c.decoder_layers * (6 * d * d + 2 * d * c.feed_forward_dim) +
+         d * c.target_vocab;
 }
 
 // 0: all pieces, a line each. 1: the sentences in pieces. 2: the translations

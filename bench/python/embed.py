@@ -18,10 +18,9 @@ import subprocess
 import sys
 import tempfile
 import time
-import warnings
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-from lib import machine  # noqa: E402
+from lib import machine, onnx_encoder  # noqa: E402
 
 machine.prepare_environment("")  # before PyTorch is loaded
 os.environ["HF_HUB_OFFLINE"] = "1"
@@ -30,58 +29,12 @@ import numpy as np
 import regard
 import torch
 from sentence_transformers import SentenceTransformer
-from transformers import AutoModel, AutoTokenizer, logging
+from tokenizers import Tokenizer
+from transformers import logging
 
 logging.disable_progress_bar()
 logging.set_verbosity_error()
 BATCH = 32
-
-
-class LastHidden(torch.nn.Module):
-    def __init__(self, folder):
-        super().__init__()
-        self.model = AutoModel.from_pretrained(folder, attn_implementation="eager").eval()
-
-    def forward(self, input_ids, attention_mask):
-        return self.model(input_ids=input_ids, attention_mask=attention_mask).last_hidden_state
-
-
-def export(folder, path):
-    ids = torch.full((2, 9), 7)
-    axes = {0: "batch", 1: "length"}
-    names = ["input_ids", "attention_mask"]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        torch.onnx.export(LastHidden(folder), (ids, torch.ones_like(ids)), path, dynamo=False, opset_version=17,
-                          input_names=names, output_names=["hidden"],
-                          dynamic_axes={name: axes for name in names + ["hidden"]})
-
-
-def in_batches(tokenizer, max_length, run):
-    """encode(texts) of a peer that takes padded ids: the mean of the real tokens, of length 1."""
-    def encode(texts):
-        order = np.argsort([-len(text) for text in texts], kind="stable")
-        vectors = [None] * len(texts)
-        for start in range(0, len(order), BATCH):
-            places = order[start:start + BATCH]
-            batch = tokenizer([texts[i] for i in places], padding=True, truncation=True, max_length=max_length,
-                              return_tensors="np")
-            hidden = run(batch["input_ids"].astype(np.int64), batch["attention_mask"].astype(np.int64))
-            real = batch["attention_mask"][:, :, None].astype(np.float32)
-            mean = (hidden * real).sum(1) / real.sum(1)
-            mean /= np.linalg.norm(mean, axis=1, keepdims=True)
-            for place, vector in zip(places, mean):
-                vectors[place] = vector
-        return np.array(vectors)
-    return encode
-
-
-def onnx_runtime(graph, threads):
-    import onnxruntime
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = threads
-    session = onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
-    return lambda ids, mask: session.run(None, {"input_ids": ids, "attention_mask": mask})[0]
 
 
 def open_vino(graph, threads):
@@ -98,11 +51,12 @@ def peers(arguments, ours, folder):
     model = SentenceTransformer(arguments.model, device="cpu")
     found = {"sentence-transformers": lambda texts: model.encode(texts, batch_size=BATCH, show_progress_bar=False)}
     graph = pathlib.Path(folder, "model.onnx")
-    export(arguments.model, graph)
-    tokenizer = AutoTokenizer.from_pretrained(arguments.model)
-    for name, make in (("ONNX Runtime", onnx_runtime), ("OpenVINO", open_vino)):
+    onnx_encoder.export(arguments.model, graph)
+    tokenizer = Tokenizer.from_file(str(pathlib.Path(arguments.model, "tokenizer.json")))
+    tokenizer.enable_truncation(ours.config["max_length"])
+    for name, make in (("ONNX Runtime", onnx_encoder.session), ("OpenVINO", open_vino)):
         try:
-            found[name] = in_batches(tokenizer, ours.config["max_length"], make(graph, arguments.threads))
+            found[name] = onnx_encoder.batches(tokenizer, make(graph, arguments.threads), BATCH)
         except ImportError as error:
             print(f"without {name}: {error}")
     return found

@@ -16,30 +16,28 @@ HWY_BEFORE_NAMESPACE();
 namespace regard::kernels {
 namespace HWY_NAMESPACE {
 
-void run_round_row(const float* x, std::int64_t k, std::int64_t group,
-                   std::int8_t* codes, float* scales, float* sums) {
-  for (std::int64_t begin = 0; begin < k; begin += group) {
-    const RoundedGroup rounded =
-        round_group(x + begin, std::min(group, k - begin), codes + begin);
-    *scales++ = rounded.scale;
-    if (sums != nullptr) *sums++ = rounded.sum;
-  }
-}
+void run_round_row(const RoundedRow& row) { round_row(row); }
 
 template <CodeBits kBits, ScaleType kScales>
-void with_minima(const QuantisedGemm& job, const RoundedRows& rows) {
-  job.layout->has_minima ? quantised_panels<kBits, kScales, true>(job, rows)
-                         : quantised_panels<kBits, kScales, false>(job, rows);
+void with_minima(const QuantisedGemm& job) {
+  job.layout->has_minima ? quantised_panels<kBits, kScales, true>(job)
+                         : quantised_panels<kBits, kScales, false>(job);
 }
 template <CodeBits kBits>
-void with_scales(const QuantisedGemm& job, const RoundedRows& rows) {
+void with_scales(const QuantisedGemm& job) {
   job.layout->scales == ScaleType::kFloat16
-      ? with_minima<kBits, ScaleType::kFloat16>(job, rows)
-      : with_minima<kBits, ScaleType::kFloat32>(job, rows);
+      ? with_minima<kBits, ScaleType::kFloat16>(job)
+      : with_minima<kBits, ScaleType::kFloat32>(job);
 }
-void run_quantised_gemm(const QuantisedGemm& job, const RoundedRows& rows) {
-  job.layout->bits == CodeBits::k4 ? with_scales<CodeBits::k4>(job, rows)
-                                   : with_scales<CodeBits::k8>(job, rows);
+void run_quantised_gemm(const QuantisedGemm& job) {
+  switch (job.layout->bits) {
+    case CodeBits::k8:
+      return with_scales<CodeBits::k8>(job);
+    case CodeBits::k7:
+      return quantised_panels<CodeBits::k7, ScaleType::kFloat32, false>(job);
+    case CodeBits::k4:
+      return with_scales<CodeBits::k4>(job);
+  }
 }
 
 }  // namespace HWY_NAMESPACE
@@ -75,7 +73,8 @@ void quantised_pack_column(const QuantisedLayout& layout,
     for (std::int64_t i = begin; i < end; ++i) {
       const std::int64_t step = (i - begin) / 4;
       const std::int64_t inside = place * 4 + i % 4;
-      const auto code = static_cast<std::uint8_t>(column.codes[i]);
+      const auto code = static_cast<std::uint8_t>(
+          column.codes[i] + (layout.bits == CodeBits::k7 ? 64 : 0));
       if (layout.bits == CodeBits::k4) {
         codes[step / 2 * 4 * kQuantisedColumns + inside] |=
             std::byte(step % 2 == 0 ? code : code << 4);
@@ -88,42 +87,50 @@ void quantised_pack_column(const QuantisedLayout& layout,
 }
 
 void quantise_groups(const float* weights, std::int64_t k, std::int64_t group,
-                     std::int8_t* codes, float* scales) noexcept {
+                     float most, std::int8_t* codes, float* scales) noexcept {
   HWY_DYNAMIC_DISPATCH(run_round_row)
-  (weights, k, group, codes, scales, nullptr);
+  ({.x = weights,
+    .k = k,
+    .group = group,
+    .most = most,
+    .codes = codes,
+    .scales = scales});
 }
 
-std::size_t quantised_gemm_scratch_bytes(const QuantisedLayout& layout,
-                                         std::int64_t m) {
+std::size_t rounded_row_bytes(const QuantisedLayout& layout) {
   const auto groups = static_cast<std::size_t>(layout.groups());
-  const auto padded = static_cast<std::size_t>(layout.padded_k());
-  const auto rows = static_cast<std::size_t>(m);
-  // And a row before it goes into its tile.
-  return rows * groups * 2 * sizeof(float) + (rows + 1) * padded;
+  return groups *
+             (rounded_row_has_sums(layout.bits, layout.has_minima) ? 2 : 1) *
+             sizeof(float) +
+         static_cast<std::size_t>(layout.padded_k());
 }
 
-void quantised_gemm(const QuantisedGemm& job, std::byte* scratch) noexcept {
-  const QuantisedLayout& layout = *job.layout;
-  const std::int64_t groups = layout.groups();
-  const std::int64_t padded = layout.padded_k();
-  auto* const scales = reinterpret_cast<float*>(scratch);
-  float* const sums = scales + job.m * groups;
-  auto* const codes = reinterpret_cast<std::int8_t*>(sums + job.m * groups);
-  std::int8_t* const row_codes = codes + job.m * padded;
-  std::fill(row_codes + layout.k, row_codes + padded, std::int8_t{0});
-  for (std::int64_t row = 0; row < job.m; ++row) {
+void quantised_round(const QuantisedLayout& layout, const float* a,
+                     std::int64_t a_stride, std::int64_t m,
+                     std::byte* to) noexcept {
+  const std::size_t row_bytes = rounded_row_bytes(layout);
+  const std::int64_t padding = layout.padded_k() - layout.k;
+  for (std::int64_t row = 0; row < m; ++row, a += a_stride, to += row_bytes) {
+    auto* const scales = reinterpret_cast<float*>(to);
+    auto* const codes =
+        reinterpret_cast<std::int8_t*>(to) + row_bytes - layout.padded_k();
     HWY_DYNAMIC_DISPATCH(run_round_row)
-    (job.a + row * job.a_stride, layout.k, layout.group, row_codes,
-     scales + row * groups, sums + row * groups);
-    const std::int64_t first = row / kQuantisedRows * kQuantisedRows;
-    const std::int64_t rows = std::min(kQuantisedRows, job.m - first);
-    std::int8_t* to = codes + first * padded + (row - first) * 4;
-    for (std::int64_t i = 0; i < padded; i += 4, to += rows * 4) {
-      std::memcpy(to, row_codes + i, 4);
-    }
+    ({.x = a,
+      .k = layout.k,
+      .group = layout.group,
+      .most = 127.0f,
+      .codes = codes,
+      .scales = scales,
+      .sums = rounded_row_has_sums(layout.bits, layout.has_minima)
+                  ? scales + layout.groups()
+                  : nullptr,
+      .bits = layout.bits});
+    std::fill_n(codes + layout.k, padding, std::int8_t{0});
   }
-  HWY_DYNAMIC_DISPATCH(run_quantised_gemm)
-  (job, RoundedRows{codes, scales, sums});
+}
+
+void quantised_gemm(const QuantisedGemm& job) noexcept {
+  HWY_DYNAMIC_DISPATCH(run_quantised_gemm)(job);
 }
 
 }  // namespace regard::kernels

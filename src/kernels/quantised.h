@@ -26,17 +26,19 @@ inline constexpr std::int64_t kQuantisedColumns = 16;
 
 enum class CodeBits {
   k8,  // -128 .. 127
+  k7,  // -64 .. 63, stored as bytes with 64 added
   k4,  // 0 .. 15
 };
 enum class ScaleType { kFloat32, kFloat16 };
 
 struct QuantisedLayout {
   std::int64_t k = 0;
-  // A multiple of 8; at most 32 of codes of 4 bits, and kLargestGroup of 8.
+  // A multiple of 8; at most 32 of codes of 4 bits, and kLargestGroup of more.
   std::int64_t group = 32;
   CodeBits bits = CodeBits::k8;
   ScaleType scales = ScaleType::kFloat32;  // of the minima, too
-  bool has_minima = false;
+  bool has_minima = false;                 // never of codes of 7 bits,
+                                           // whose scales are float32
 
   // So many products of 8 bits fit in a sum of 32.
   static constexpr std::int64_t kLargestGroup = 1 << 16;
@@ -67,37 +69,47 @@ void quantised_pack_column(const QuantisedLayout& layout,
                            const QuantisedColumn& column, std::int64_t place,
                            std::byte* panel) noexcept;
 
-// Weights [k] as codes of 8 bits with scales [groups]: the largest of a group
-// becomes 127. Not finite: a scale of NaN, and codes of 0. So are the rows of
-// a left side rounded.
+// Weights [k] as codes with scales [groups]: the largest of a group becomes
+// `most`, up to 127. Not finite: a scale of NaN, and codes of 0. So are the
+// rows of a left side rounded, with 127.
 void quantise_groups(const float* weights, std::int64_t k, std::int64_t group,
-                     std::int8_t* codes, float* scales) noexcept;
+                     float most, std::int8_t* codes, float* scales) noexcept;
 
 // Rows of a that pass over a panel at a time.
 inline constexpr std::int64_t kQuantisedRows = 4;
 
-// The rounded left side, in tiles of kQuantisedRows rows and a last one of what
-// is left: four codes of each row in turn, [padded k / 4][rows][4]; and for
-// each row and group the scale and scale * sum of codes.
-struct RoundedRows {
+// A rounded row of the left side: the scale of each group; then, where the
+// layout has minima, scale * sum of codes of each, or, for codes of 7 bits,
+// -64 * sum of codes as an integer; then codes [padded k].
+constexpr bool rounded_row_has_sums(CodeBits bits, bool has_minima) {
+  return bits == CodeBits::k7 || has_minima;
+}
+std::size_t rounded_row_bytes(const QuantisedLayout& layout);
+struct RoundedRow {
+  const float* x;
+  std::int64_t k, group;
+  float most;  // what the largest magnitude of a group becomes
   std::int8_t* codes;
   float* scales;
-  float* sums;
+  float* sums = nullptr;  // null for none
+  CodeBits bits = CodeBits::k8;
 };
+
+// Rows [m, k] of a, a_stride apart, one after the other into `to`, which is
+// aligned as floats are.
+void quantised_round(const QuantisedLayout& layout, const float* a,
+                     std::int64_t a_stride, std::int64_t m,
+                     std::byte* to) noexcept;
 
 struct QuantisedGemm {
   std::int64_t m = 0, n = 0;
   const QuantisedLayout* layout = nullptr;
-  const float* a = nullptr;  // [m, k], row i at a + i * a_stride
-  std::int64_t a_stride = 0;
+  const std::byte* a = nullptr;  // m rounded rows
   const std::byte* b = nullptr;  // the panel of the first column
   const float* bias = nullptr;   // [n], or null for none
   float* c = nullptr;            // [m, n], row i at c + i * c_stride
   std::int64_t c_stride = 0;
 };
-// What rounding the left side takes.
-std::size_t quantised_gemm_scratch_bytes(const QuantisedLayout& layout,
-                                         std::int64_t m);
-void quantised_gemm(const QuantisedGemm& job, std::byte* scratch) noexcept;
+void quantised_gemm(const QuantisedGemm& job) noexcept;
 
 }  // namespace regard::kernels

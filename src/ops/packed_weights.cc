@@ -16,7 +16,8 @@ using Grain = PackedWeights::Grain;
 // One block of a product, in the kernel's terms.
 struct Block {
   ConstRows x;
-  const std::byte* weight;  // of the whole right side
+  const std::byte* rounded;  // x as codes, for codes
+  const std::byte* weight;   // of the whole right side
   std::int64_t column;
   kernels::RightSide side;
   std::int64_t stride;
@@ -120,20 +121,17 @@ constexpr StorageKernels kBFloat16{
 
 void multiply_codes(const Block& b) {
   assert(b.start == kernels::Start::kZero);
-  const std::int64_t m = b.x.extent(0);
   kernels::quantised_gemm(
-      {.m = m,
+      {.m = b.x.extent(0),
        .n = b.y.extent(1),
        .layout = b.layout,
-       .a = b.x.data(),
-       .a_stride = b.x.stride(0),
+       .a = b.rounded,
        .b = b.weight +
             static_cast<std::size_t>(b.column / kernels::kQuantisedColumns) *
                 b.layout->panel_bytes(),
        .bias = b.bias,
        .c = b.y.data(),
-       .c_stride = b.y.stride(0)},
-      thread_scratch(kernels::quantised_gemm_scratch_bytes(*b.layout, m)));
+       .c_stride = b.y.stride(0)});
 }
 
 Grain grain_of_codes(std::int64_t) {
@@ -323,12 +321,29 @@ PackedWeights PackedWeights::unpacked(kernels::RightSide side,
 
 Grain PackedWeights::grain() const { return kernels_of(storage_).grain(in_); }
 
+std::size_t PackedWeights::rounded_row_bytes() const {
+  return layout_.k == 0 ? 0 : kernels::rounded_row_bytes(layout_);
+}
+
+bool PackedWeights::rounds_as(const PackedWeights& other) const {
+  const auto is_k7 = [](const kernels::QuantisedLayout& layout) {
+    return layout.bits == kernels::CodeBits::k7;
+  };
+  return layout_.k == other.layout_.k && layout_.group == other.layout_.group &&
+         layout_.has_minima == other.layout_.has_minima &&
+         is_k7(layout_) == is_k7(other.layout_);
+}
+
+void PackedWeights::round(ConstRows x, std::byte* to) const {
+  kernels::quantised_round(layout_, x.data(), x.stride(0), x.extent(0), to);
+}
+
 void PackedWeights::multiply(ConstRows x, std::int64_t column,
-                             const float* bias, Rows y,
-                             kernels::Start start) const {
+                             const float* bias, Rows y, kernels::Start start,
+                             const std::byte* rounded) const {
   kernels_of(storage_).multiply(
-      {x, static_cast<const std::byte*>(data_.get()), column, side_, stride_,
-       &layout_, bias == nullptr ? nullptr : bias + column, y, start});
+      {x, rounded, static_cast<const std::byte*>(data_.get()), column, side_,
+       stride_, &layout_, bias == nullptr ? nullptr : bias + column, y, start});
 }
 
 }  // namespace regard::ops

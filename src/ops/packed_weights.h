@@ -58,10 +58,18 @@ class PackedWeights {
   };
   Grain grain() const;
 
+  // Codes are multiplied with codes: rows of x are rounded first, each to so
+  // many bytes. 0: these weights take x as it is.
+  std::size_t rounded_row_bytes() const;
+  // Whether the rounded rows of both are the same.
+  bool rounds_as(const PackedWeights& other) const;
+  void round(ConstRows x, std::byte* to) const;
+
   // One block: y = x weight[columns from `column` on] + bias, or added to what
-  // y holds. bias is that of the whole result, or null.
+  // y holds. bias is that of the whole result, or null. `rounded` is x after
+  // round(), where these weights want that.
   void multiply(ConstRows x, std::int64_t column, const float* bias, Rows y,
-                kernels::Start start) const;
+                kernels::Start start, const std::byte* rounded = nullptr) const;
 
  private:
   static PackedWeights unpacked(kernels::RightSide side, ConstRows weight);

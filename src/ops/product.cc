@@ -33,6 +33,78 @@ void for_rows(Rows y, ConstRows b, const F& f) {
   for (std::int64_t r = 0; r < y.extent(0); ++r) f(y.at(r), b.at(r), width);
 }
 
+// The left side of one product or of several, rounded.
+struct RoundedInput {
+  const PackedWeights* weight;  // one of those that it is for
+  ConstRows x;
+  const std::byte* data = nullptr;
+
+  bool serves(const PackedWeights& other, ConstRows read) const {
+    return x.data() == read.data() && x.stride(0) == read.stride(0) &&
+           x.extent(0) == read.extent(0) && weight->rounds_as(other);
+  }
+  std::size_t bytes() const {
+    return static_cast<std::size_t>(x.extent(0)) * weight->rounded_row_bytes();
+  }
+};
+
+// What products read is rounded once, whoever reads it and however they are
+// cut.
+class RoundedInputs {
+ public:
+  void add(const PackedWeights& weight, ConstRows x) {
+    if (weight.rounded_row_bytes() > 0 && find(weight, x) == nullptr) {
+      all_.push_back({&weight, x});
+    }
+  }
+
+  void round(Threads threads) {
+    std::size_t bytes = 0;
+    std::int64_t elements = 0;
+    for (const RoundedInput& input : all_) {
+      bytes += input.bytes();
+      elements += input.x.size();
+    }
+    if (bytes == 0) return;
+    std::byte* to = thread_scratch(bytes, Scratch::kCall);
+    threads = threads_for(threads, elements, kRoundedPerThread);
+    for (RoundedInput& input : all_) {
+      const std::size_t row_bytes = input.weight->rounded_row_bytes();
+      const ConstRows x = input.x;
+      over_row_blocks(
+          threads, x.extent(0), blocks_of(x.extent(0), threads.count),
+          [&](std::int64_t begin, std::int64_t end) {
+            input.weight->round(
+                columns(x.at(begin), end - begin, x.extent(1), x.stride(0)),
+                to + static_cast<std::size_t>(begin) * row_bytes);
+          });
+      input.data = to;
+      to += input.bytes();
+    }
+  }
+
+  // Row `row` of x as this weight reads it, or null.
+  const std::byte* row(const PackedWeights& weight, ConstRows x,
+                       std::int64_t row) const {
+    const RoundedInput* const input = find(weight, x);
+    if (input == nullptr) return nullptr;
+    return input->data +
+           static_cast<std::size_t>(row) * weight.rounded_row_bytes();
+  }
+
+ private:
+  const RoundedInput* find(const PackedWeights& weight, ConstRows x) const {
+    for (const RoundedInput& input : all_) {
+      if (input.serves(weight, x)) return &input;
+    }
+    return nullptr;
+  }
+
+  // Fewer elements are rounded before another thread has woken up.
+  static constexpr std::int64_t kRoundedPerThread = 1 << 15;
+  std::vector<RoundedInput> all_;
+};
+
 // How one product is cut: into blocks of rows, and of columns.
 struct Cut {
   const Product* product;
@@ -66,7 +138,7 @@ struct Cut {
     return p.epilogue.gate == nullptr ? once : 2 * once;
   }
 
-  void run(std::int64_t task) const {
+  void run(std::int64_t task, const RoundedInputs& inputs) const {
     const Product& p = *product;
     const Epilogue& e = p.epilogue;
     const std::int64_t row = task / column_blocks * rows;
@@ -77,10 +149,12 @@ struct Cut {
         ops::columns(p.x.at(row), m, p.x.extent(1), p.x.stride(0));
     const Rows y = block_of(p.y, row, m, column, n);
     p.weight->multiply(x, column, p.bias, y,
-                       p.add ? kernels::Start::kResult : kernels::Start::kZero);
+                       p.add ? kernels::Start::kResult : kernels::Start::kZero,
+                       inputs.row(*p.weight, p.x, row));
     if (e.gate != nullptr) {
       const Rows gate = block_of(e.gate_memory, row, m, column, n);
-      e.gate->multiply(x, column, e.gate_bias, gate, kernels::Start::kZero);
+      e.gate->multiply(x, column, e.gate_bias, gate, kernels::Start::kZero,
+                       inputs.row(*e.gate, p.x, row));
       for_rows(y, gate, [&](float* up, const float* g, std::int64_t count) {
         activate_gated(e.activation, g, up, count, up);
       });
@@ -104,7 +178,10 @@ void multiply(std::span<const Product> products, Threads threads) {
   std::vector<Cut> cuts;
   cuts.reserve(products.size());
   std::int64_t work = 0, row_blocks = 0, tasks = 0;
+  RoundedInputs inputs;
   for (const Product& p : products) {
+    inputs.add(*p.weight, p.x);
+    if (p.epilogue.gate != nullptr) inputs.add(*p.epilogue.gate, p.x);
     cuts.emplace_back(p);
     work += cuts.back().work();
     row_blocks += cuts.back().row_blocks;
@@ -117,10 +194,11 @@ void multiply(std::span<const Product> products, Threads threads) {
     }
     tasks += cut.tasks();
   }
+  inputs.round(threads);
   parallel_for(threads, tasks, [&](std::int64_t task) {
     std::size_t i = 0;
     for (; task >= cuts[i].tasks(); ++i) task -= cuts[i].tasks();
-    cuts[i].run(task);
+    cuts[i].run(task, inputs);
   });
 }
 
@@ -130,11 +208,14 @@ void multiply_rows(const Product& product, Threads threads, RowsBody before,
   if (cut.row_blocks == 0) return;
   const std::int64_t all = product.y.extent(0);
   threads = threads_for(threads, cut.work(), kWorthAThread);
-  if (threads.count == 1 || cut.row_blocks >= 2 * threads.count) {
+  const bool in_blocks =
+      threads.count == 1 || cut.row_blocks >= 2 * threads.count;
+  // What is rounded is rounded for all rows.
+  if (in_blocks && product.weight->rounded_row_bytes() == 0) {
     parallel_for(threads, cut.row_blocks, [&](std::int64_t i) {
       const std::int64_t end = std::min(all, (i + 1) * cut.rows);
       before(i * cut.rows, end);
-      cut.run(i);
+      cut.run(i, {});
       after(i * cut.rows, end);
     });
     return;

@@ -28,7 +28,9 @@ struct Case {
 std::string name_of(const Case& c) {
   return std::to_string(c.m) + "x" + std::to_string(c.n) + "x" +
          std::to_string(c.k) + "_" + std::to_string(c.group) +
-         (c.bits == CodeBits::k4 ? "_4bits" : "_8bits") +
+         (c.bits == CodeBits::k4   ? "_4bits"
+          : c.bits == CodeBits::k7 ? "_7bits"
+                                   : "_8bits") +
          (c.scales == ScaleType::kFloat16 ? "_half" : "") +
          (c.minima ? "_minima" : "") + (c.bias ? "" : "_unbiased");
 }
@@ -50,8 +52,9 @@ struct Problem {
       for (std::int64_t i = 0; i < c.k; ++i) {
         const double x = double{random.uniform()};
         column.push_back(static_cast<std::int8_t>(
-            c.bits == CodeBits::k4 ? std::floor(x * 16)
-                                   : std::floor(x * 256) - 128));
+            c.bits == CodeBits::k4   ? std::floor(x * 16)
+            : c.bits == CodeBits::k7 ? std::floor(x * 128) - 64
+                                     : std::floor(x * 256) - 128));
       }
       const auto draw = [&](float size) {
         std::vector<float> values;
@@ -71,11 +74,16 @@ struct Problem {
     if (n > 2 && m > 0) {
       for (std::int64_t i = 0; i < c.k; ++i) {
         a[static_cast<std::size_t>(i)] = i % 3 == 0 ? -1.0f : 1.0f;
-        codes[1][static_cast<std::size_t>(i)] = c.bits == CodeBits::k4 ? 15
-                                                : i % 3 == 0           ? 127
-                                                                       : -128;
-        codes[2][static_cast<std::size_t>(i)] =
-            c.bits == CodeBits::k4 ? 15 : -128;
+        const auto at = static_cast<std::size_t>(i);
+        const std::int8_t most = c.bits == CodeBits::k4   ? 15
+                                 : c.bits == CodeBits::k7 ? 63
+                                                          : 127;
+        const std::int8_t least = c.bits == CodeBits::k4   ? 15
+                                  : c.bits == CodeBits::k7 ? -64
+                                                           : -128;
+        codes[1][at] = i % 3 == 0 ? most : least;
+        codes[2][at] = least;
+        if (n > 3) codes[3][at] = most;
       }
     }
   }
@@ -102,19 +110,19 @@ struct Problem {
   std::vector<float> product(bool with_bias) const {
     const std::vector<std::byte> b = packed();
     std::vector<float> c(static_cast<std::size_t>(m * c_stride()), kMark);
-    std::vector<std::byte> scratch(quantised_gemm_scratch_bytes(layout, m) + 1,
-                                   std::byte{77});
+    std::vector<std::byte> rounded(
+        static_cast<std::size_t>(m) * rounded_row_bytes(layout) + 1,
+        std::byte{77});
+    quantised_round(layout, a.data(), a_stride(), m, rounded.data());
+    EXPECT_EQ(rounded.back(), std::byte{77}) << "written beyond the rows";
     quantised_gemm({.m = m,
                     .n = n,
                     .layout = &layout,
-                    .a = a.data(),
-                    .a_stride = a_stride(),
+                    .a = rounded.data(),
                     .b = b.data(),
                     .bias = with_bias ? bias.data() : nullptr,
                     .c = c.data(),
-                    .c_stride = c_stride()},
-                   scratch.data());
-    EXPECT_EQ(scratch.back(), std::byte{77}) << "written beyond the scratch";
+                    .c_stride = c_stride()});
     return c;
   }
   std::int64_t c_stride() const { return n + 2; }
@@ -199,6 +207,10 @@ INSTANTIATE_TEST_SUITE_P(
         Case{7, 30, 1536, 32, CodeBits::k4, ScaleType::kFloat16, true},
         Case{3, 20, 77, 32, CodeBits::k4, ScaleType::kFloat32, true},
         Case{4, 16, 64, 16, CodeBits::k4, ScaleType::kFloat32, false, false},
+        Case{1, 40, 512, 64, CodeBits::k7}, Case{9, 50, 384, 64, CodeBits::k7},
+        Case{6, 17, 1001, 64, CodeBits::k7}, Case{3, 20, 24, 24, CodeBits::k7},
+        Case{5, 33, 1000, 1000, CodeBits::k7, ScaleType::kFloat32, false,
+             false},
         Case{0, 5, 32, 32, CodeBits::k8}, Case{3, 0, 32, 32, CodeBits::k8},
         Case{3, 5, 0, 32, CodeBits::k8}),
     [](const auto& p) { return name_of(p.param); });
@@ -211,7 +223,7 @@ TEST(QuantiseGroups, TheLargestBecomes127AndTiesGoToEven) {
     x[39] = -254;
     std::vector<std::int8_t> codes(40);
     std::vector<float> scales(2);
-    quantise_groups(x.data(), 40, 32, codes.data(), scales.data());
+    quantise_groups(x.data(), 40, 32, 127, codes.data(), scales.data());
     EXPECT_EQ(scales, (std::vector<float>{1, 2}));
     for (std::size_t i = 0; i < 32; ++i) {
       EXPECT_EQ(codes[i], std::nearbyint(double{x[i]})) << i;
@@ -231,7 +243,7 @@ TEST(QuantiseGroups, WhatIsNotFiniteIsSeenAndZeroStaysZero) {
       x[13] = bad;
       std::vector<std::int8_t> codes(24);
       std::vector<float> scales(3);
-      quantise_groups(x.data(), 24, 8, codes.data(), scales.data());
+      quantise_groups(x.data(), 24, 8, 127, codes.data(), scales.data());
       EXPECT_EQ(std::isnan(scales[0]), false);
       EXPECT_EQ(std::isnan(scales[1]), true) << bad;
       EXPECT_EQ(codes[0], 127);
@@ -240,7 +252,7 @@ TEST(QuantiseGroups, WhatIsNotFiniteIsSeenAndZeroStaysZero) {
     const std::vector<float> small{0.0f, -0.0f, 1e-42f, 1e-38f, 0, 0, 0, 0};
     std::vector<std::int8_t> codes(8, 3);
     float scale = 5;
-    quantise_groups(small.data(), 8, 8, codes.data(), &scale);
+    quantise_groups(small.data(), 8, 8, 127, codes.data(), &scale);
     EXPECT_EQ(scale, 0.0f);
     EXPECT_EQ(codes, std::vector<std::int8_t>(8));
   });

@@ -9,8 +9,9 @@ all weights, beta2 0.999, clipped at a norm of 1), a learning rate that rises fo
 a line to zero; batches of texts of like length, so many tokens each, which PyTorch pads to the longest and regard
 packs. Tables have the columns text and label.
 
-Speed: both take turns, some updates each, from the same weights; what is told is the median over the rounds of the
-ratio of texts per second. An update is everything from the tokens to the new weights. fp32.
+Speed: all take turns, some updates each; what is told is the ratio of texts per second over all rounds, and of each
+round. An update is everything from the tokens to the new weights. PyTorch is there twice: with batches of like
+lengths, and with as many texts drawn at random, as the Trainer of transformers does unless told otherwise. fp32.
 """
 
 import argparse
@@ -66,8 +67,11 @@ class Classifier(torch.nn.Module):
 class Torch:
     name = "torch"
 
-    def __init__(self, arguments, seed):
+    def __init__(self, arguments, seed, sorted_by_length=True):
         torch.manual_seed(seed)
+        if not sorted_by_length:
+            self.name = "torch, random batches"
+            self.batches = self.random_batches
         self.arguments = arguments
         self.random = random.Random(seed)
         self.tokenizer = AutoTokenizer.from_pretrained(arguments.model)
@@ -110,6 +114,12 @@ class Torch:
         self.random.shuffle(batches)
         return batches
 
+    def random_batches(self):
+        order = list(range(len(self.texts)))
+        self.random.shuffle(order)
+        size = max(1, round(self.arguments.batch_tokens * len(order) / sum(map(len, self.texts))))
+        return [order[i:i + size] for i in range(0, len(order), size)]
+
     def padded(self, texts):
         batch = self.tokenizer.pad({"input_ids": texts}, return_tensors="pt")
         return batch["input_ids"], batch["attention_mask"]
@@ -124,14 +134,14 @@ class Torch:
         self.optimizer.zero_grad()
         return loss.item()
 
-    def rate(self, updates):
-        """Texts per second of so many updates; the first is left out."""
+    def timed(self, updates):
+        """Texts and seconds of so many updates; the first is left out."""
         self.update(next(self.next))
         batches = [next(self.next) for _ in range(updates - 1)]
         began = time.perf_counter()
         for batch in batches:
             self.update(batch)
-        return sum(map(len, batches)) / (time.perf_counter() - began)
+        return sum(map(len, batches)), time.perf_counter() - began
 
     def learn(self):
         for number, epoch in enumerate(self.epochs):
@@ -162,12 +172,13 @@ class Regard:
              str(a.max_length), "--valid-share", "0", "--seed", str(self.seed), "--threads", str(a.threads), *more],
             check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL if more else None)
 
-    def rate(self, updates):
+    def timed(self, updates):
+        self.seed += 1  # other batches in every round
         with tempfile.TemporaryDirectory() as folder:
             self.train(folder, "--updates", str(updates), "--schedule", "constant")
             lines = [json.loads(line) for line in pathlib.Path(folder, "training", "log.jsonl").open()]
         timed = [line for line in lines if "seconds" in line][1:]
-        return sum(line["tokens"] for line in timed) / sum(line["seconds"] for line in timed)
+        return sum(line["tokens"] for line in timed), sum(line["seconds"] for line in timed)
 
     def learn(self):
         self.folder = tempfile.TemporaryDirectory()
@@ -180,19 +191,23 @@ class Regard:
 
 
 def measure_speed(arguments):
-    ours, theirs = Regard(arguments, 1), Torch(arguments, 1)
-    taken = []
+    contestants = [Regard(arguments, 1), Torch(arguments, 1), Torch(arguments, 1, sorted_by_length=False)]
+    rounds = {one.name: [] for one in contestants}
     for number in range(arguments.rounds):
-        pair = {}
-        for one in (ours, theirs) if number % 2 == 0 else (theirs, ours):
-            pair[one.name] = one.rate(arguments.updates)
-        taken.append(pair)
-    ratios = sorted(pair["regard"] / pair["torch"] for pair in taken)
-    for name in ("regard", "torch"):
-        print(f"{name:8}{statistics.median(pair[name] for pair in taken):8.1f} texts/s")
-    print(f"regard {statistics.median(ratios):.2f}x ({ratios[0]:.2f} to {ratios[-1]:.2f}), {arguments.rounds} rounds "
-          f"of {arguments.updates} updates each")
-    return {"rounds": taken, "regard_is_faster": statistics.median(ratios)}
+        for shift in range(len(contestants)):
+            one = contestants[(number + shift) % len(contestants)]
+            rounds[one.name].append(one.timed(arguments.updates))
+    results = []
+    for name, pairs in rounds.items():
+        rate = sum(texts for texts, _ in pairs) / sum(seconds for _, seconds in pairs)
+        results.append({"name": name, "texts_per_second": rate, "rounds": pairs})
+        line = f"{name:24}{rate:8.1f} texts/s"
+        if name != "regard":
+            ratios = sorted(ours[0] / ours[1] * theirs[1] / theirs[0] for ours, theirs in zip(rounds["regard"], pairs))
+            results[-1]["regard_is_faster"] = results[0]["texts_per_second"] / rate
+            line += f"   regard {results[-1]['regard_is_faster']:.2f}x ({ratios[0]:.2f} to {ratios[-1]:.2f})"
+        print(line)
+    return results
 
 
 def measure_accuracy(arguments):

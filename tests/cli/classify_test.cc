@@ -151,6 +151,24 @@ TEST_F(ClassifyCommand, RefusesCommandLinesThatMakeNoSense) {
   EXPECT_THAT(again.err, HasSubstr("is there already"));
 }
 
+TEST(SampleCommand, WritesListOpsOfTheLengthsAskedFor) {
+  const TemporaryFolder folder;
+  const Ended ended = run_regard({"sample", "listops", "--out", folder / "l",
+                                  "--examples", "30", "--min-length", "20",
+                                  "--max-length", "40", "--no-brackets"});
+  ASSERT_EQ(ended.code, 0) << ended.err;
+  const std::string text = read_text(folder / "l/train.tsv");
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 31);
+  EXPECT_THAT(text, Not(HasSubstr("]")));
+  const Ended other = run_regard(
+      {"sample", "classify", "--out", folder / "r", "--no-brackets"});
+  EXPECT_EQ(other.code, 2);
+  EXPECT_THAT(other.err,
+              HasSubstr("--no-brackets goes with listops; the task is "
+                        "classify"));
+  EXPECT_FALSE(fs::exists(folder / "r"));
+}
+
 TEST(BundledClassifier, AnswersAtOnceAndSaysWhatItIs) {
   const Ended good = run_regard({"classify", "The food was wonderful."});
   EXPECT_EQ(good.code, 0) << good.err;

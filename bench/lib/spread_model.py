@@ -12,10 +12,11 @@ ELEMENT = 4  # bytes of a float
 
 @dataclasses.dataclass(frozen=True)
 class Network:
-    """Between every two ranks; a rank sends and receives at the bandwidth at most."""
+    """Between every two ranks; a rank sends and receives at the bandwidth at most, or all share one."""
 
     latency: float  # seconds
     bandwidth: float  # bytes a second
+    shared: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,9 +85,9 @@ def forward_seconds(shape, ranks, rate, network):
         return total / rate
     row = shape.dim * ELEMENT
     if way(shape, ranks) == "heads":
-        each = bytes_sent(shape, ranks) / ranks
+        each = bytes_sent(shape, ranks) / (1 if network.shared else ranks)
         return total / ranks / rate + 2 * network.latency + each / network.bandwidth
-    held = shape.length / ranks * shape.heads * row
+    held = shape.length / ranks * shape.heads * row * (ranks if network.shared else 1)
     move = network.latency + held * (ranks - 1) / ranks / network.bandwidth
     now = [move] * ranks
     begun = list(now)

@@ -8,6 +8,7 @@ what goes into a product in a way of its own, so they are alike and not equal.
 
 import ctypes
 import dataclasses
+import json
 import pathlib
 import tempfile
 
@@ -88,7 +89,7 @@ class LlamaCpp(generate.LlamaCpp):
         m = self.model
         generate.Regard(m, generate.Spec(0, True), 1).work(1)
         answer = self.complete(n_predict=1, n_probs=10)
-        found = answer["completion_probabilities"][0]["top_logprobs"]
+        found = answer["choices"][0]["logprobs"]["content"][0]["top_logprobs"]
         last = max(one["id"] for one in found)
         scores = numpy.array(m.library.writer_scores(m.handle)[: m.library.vocabulary(m.handle)], dtype=numpy.float64)
         assert last < len(scores)
@@ -164,6 +165,8 @@ class OnnxRuntime(_Reader):
 
         super().__init__(model, truth, threads)
         cutter = tokenizers.Tokenizer.from_file(str(model.folder / "tokenizer.json"))
+        settings = json.loads((model.folder / "sentence_bert_config.json").read_text(encoding="utf-8"))
+        cutter.enable_truncation(settings["max_seq_length"])
         self._encode = onnx_encoder.batches(cutter, onnx_encoder.session(graph, threads), EncodeSpec().batch)
         self._found = None
 

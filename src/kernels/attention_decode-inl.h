@@ -215,8 +215,19 @@ class DecodePass {
     const bool full = seen.begin == 0 && seen.end == kBlockKeys;
     const bool modified =
         split_.has_bias || split_.has_alibi || split_.softcap != 0;
-    if (full && !modified && !kIsInt8) return;
     const Tag d;
+    if (full && !modified && !(kIsInt8 && split_.cosine)) {
+      if constexpr (kIsInt8) {
+        float* const scores =
+            memory_.weights + r * kScoreStride + b * kBlockKeys;
+        for (int i = 0; i < kBlockKeys; i += kVecLanes) {
+          hn::Store(
+              hn::Mul(hn::Load(d, scores + i), hn::Load(d, k_scales(b) + i)), d,
+              scores + i);
+        }
+      }
+      return;
+    }
     const LaneRange early =
         clip(row.early_begin, row.early_end, block.first_key);
     const auto lane = [&](std::int64_t n) HWY_ATTR {

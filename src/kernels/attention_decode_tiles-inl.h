@@ -217,21 +217,23 @@ HWY_INLINE void decode_value_tile(const DecodeValues& p) {
     const T* const next =
         reinterpret_cast<const T*>(p.blocks[far].v) + p.column;
     for (std::int64_t i = p.lanes[b].begin; i < p.lanes[b].end; ++i) {
-      Vec value[kColumns];
+      Vec weight[kRows];
+      HWY_UNROLL(4)
+      for (int r = 0; r < kRows; ++r) {
+        weight[r] =
+            hn::Set(d, p.weights[r * kScoreStride + b * kBlockKeys + i]);
+      }
+      // One vector of values at a time: all of them and the sums are more than
+      // there are registers.
       HWY_UNROLL(8)
       for (int j = 0; j < kColumns; ++j) {
-        value[j] = load_float(v + i * columns + j * kVecLanes);
+        const Vec value = load_float(v + i * columns + j * kVecLanes);
         if (j * kVecLanes * sizeof(T) % 64 == 0) {
           fetch(next + i * columns + j * kVecLanes);
         }
-      }
-      HWY_UNROLL(4)
-      for (int r = 0; r < kRows; ++r) {
-        const Vec weight =
-            hn::Set(d, p.weights[r * kScoreStride + b * kBlockKeys + i]);
-        HWY_UNROLL(8)
-        for (int j = 0; j < kColumns; ++j) {
-          sum[r][j] = hn::MulAdd(weight, value[j], sum[r][j]);
+        HWY_UNROLL(4)
+        for (int r = 0; r < kRows; ++r) {
+          sum[r][j] = hn::MulAdd(weight[r], value, sum[r][j]);
         }
       }
     }

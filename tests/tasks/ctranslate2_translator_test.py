@@ -22,10 +22,12 @@ SHARED = pathlib.Path(os.environ.get("REGARD_SOURCE_DIR", ".")) / "../shared"
 OPUS = pathlib.Path.home() / ".cache/regard-models/opus-mt-zh-en"
 LETTERS = SHARED / "models/ctranslate2-aren"
 SENTENCES = SHARED / "data/translation/en_zh/test_tatoeba.tsv.gz"
+# 1 takes all sentences for BLEU, which is minutes of work.
+PAIRS_APART = int(os.environ.get("REGARD_PAIRS_APART", "40"))
 
 
-def ours(folder, lines, beam):
-    done = subprocess.run([PROGRAM, "translate", "--whole", "--model", folder, "--beam", str(beam)],
+def ours(folder, lines, beam, *options):
+    done = subprocess.run([PROGRAM, "translate", "--whole", "--model", folder, "--beam", str(beam), *options],
                           input="\n".join(lines) + "\n", capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return done.stdout.split("\n")[:-1]
@@ -53,6 +55,25 @@ class SaysTheSame(unittest.TestCase):
         self.assertEqual(len(lines), 200)
         self.compare(OPUS, OPUS / "model", [cutter.encode(line, out_type=str) for line in lines],
                      lambda pieces: "".join(pieces).replace("\u2581", " ").strip(), lines)
+
+    def test_int8_is_as_good_as_float32(self):
+        for path in (OPUS, SENTENCES):
+            if not path.exists():
+                self.skipTest(f"{path} is not there")
+        try:
+            import sacrebleu
+        except ImportError as error:
+            self.skipTest(str(error))
+        with gzip.open(SENTENCES, "rt", encoding="utf-8") as file:
+            pairs = [line.rstrip("\n").split("\t")[:2] for line in file][::PAIRS_APART]
+        english, chinese = zip(*pairs)
+        bleu = {}
+        for weights in ("float32", "int8"):
+            found = ours(OPUS, chinese, 1, "--weights", weights)
+            bleu[weights] = sacrebleu.corpus_bleu(found, [list(english)]).score
+        print(f"{len(pairs)} sentences: BLEU {bleu['float32']:.2f} in float32, {bleu['int8']:.2f} in int8")
+        # A sentence more or less is a tenth of a point where there are few of them.
+        self.assertGreaterEqual(bleu["int8"], bleu["float32"] - (0.3 if PAIRS_APART == 1 else 1.5))
 
     def test_letters(self):
         for kind in ("", "-i16", "-i8"):

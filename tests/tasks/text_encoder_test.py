@@ -197,6 +197,22 @@ class MiniLM(Compare):
         found, _ = self.check(MINILM, TEXTS)
         self.assertEqual(max(len(one["ids"]) for one in found), 256)
 
+    def test_int8_finds_what_float32_finds(self):
+        pages = sorted(page for page in (SOURCE / "docs").glob("*.md") if "zh-CN" not in page.name)
+        lines = [line for page in pages for line in page.read_text(encoding="utf-8").splitlines() if len(line) > 60]
+        texts = lines[::len(lines) // 400][:400]
+        self.assertEqual(len(texts), 400)
+        exact, rounded = embed(MINILM, texts), embed(MINILM, texts, "--weights", "int8")
+        cosine = (exact * rounded).sum(1)
+
+        def nearest(vectors):  # of each text, among the others
+            return (vectors @ vectors.T - 2 * np.eye(len(vectors))).argmax(1)
+
+        same = (nearest(exact) == nearest(rounded)).mean()
+        print(f"int8: cosine {cosine.mean():.5f}, at least {cosine.min():.5f}; the same nearest text for {same:.4f}")
+        self.assertGreaterEqual(cosine.min(), 0.99)
+        self.assertGreaterEqual(same, 0.95)
+
     def test_vectors_are_those_of_sentence_transformers(self):
         try:
             from sentence_transformers import SentenceTransformer

@@ -20,13 +20,14 @@ import tempfile
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-from lib import machine, onnx_encoder  # noqa: E402
+from lib import machine  # noqa: E402
 
 machine.prepare_environment("")  # before PyTorch is loaded
 os.environ["HF_HUB_OFFLINE"] = "1"
 
 import numpy as np
 import regard
+from lib import onnx_encoder
 import torch
 from sentence_transformers import SentenceTransformer
 from tokenizers import Tokenizer

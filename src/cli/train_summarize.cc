@@ -88,14 +88,7 @@ void add_data(App& app, TrainSummarizeFlags& f) {
       ->type_name("FILE")
       ->required()
       ->group(group);
-  app.add_option("--valid", f.valid, "Others to validate with")
-      ->type_name("FILE")
-      ->group(group);
-  app.add_option("--valid-share", f.valid_share,
-                 "Share to hold out where no file is given")
-      ->capture_default_str()
-      ->check(real_between(0, 0.9))
-      ->group(group);
+  add_held_out_flags(app, f.valid, f.valid_share);
   app.add_option("--text-column", f.text_column, "Name of the texts' column")
       ->capture_default_str()
       ->group(group);
@@ -238,8 +231,7 @@ void run(const TrainSummarizeFlags& f, Ranks& ranks) {
   encoder_config(f.layers, 1);
   const TrainingFolder folder(f.learning, kCommand, ranks);
   const Data data = load_data(f);
-  const bool goes_on = folder.goes_on();
-  const auto tokenizer = goes_on
+  const auto tokenizer = folder.goes_on()
                              ? text::load_tokenizer(folder.path())
                              : make_tokenizer(f.text, lines_of(data.training));
   const tasks::TranslatorConfig config = config_of(f, tokenizer->size());
@@ -257,8 +249,7 @@ void run(const TrainSummarizeFlags& f, Ranks& ranks) {
                static_cast<long long>(tokenizer->size()),
                static_cast<long long>(parameters));
   tasks::TranslationTask task(model, training, held_out);
-  folder.create();
-  if (!goes_on && ranks.first()) tokenizer->save(folder.path());
+  folder.create(*tokenizer);
   const TrainingFolder::Outcome outcome =
       folder.run(task, settings_of(f, config, training, held_out), "tokens",
                  [&](const StateDict& weights) {
@@ -266,27 +257,22 @@ void run(const TrainSummarizeFlags& f, Ranks& ranks) {
                                           weights, f.learning.stored());
                  });
   if (!ranks.first()) return;
-  const std::string score = held_out_line(f, folder.path(), data.held_out);
-  print(score);
   const nn::TransformerConfig& m = config.model;
-  write_card(
-      folder.path(),
-      fmt::format(
-          "# Summarizer\n\nTrained with `regard train summarize`.\n\n"
-          "- Data: {}; {} texts\n- Text: {} pieces ({})\n"
-          "- Model: {} + {} layers, width {}, {} heads, feed-forward {}{}; {} "
-          "parameters; dropout {}, smoothing {}\n",
-          std::filesystem::path(f.train).filename().string(), training.size(),
-          m.source_vocab, f.text.pieces, m.encoder_layers, m.decoder_layers,
-          m.model_dim, m.heads, m.feed_forward_dim,
-          m.copy ? ", one more head that copies" : "", parameters,
-          f.layers.dropout, f.smoothing) +
-          learning_lines(f.learning, outcome, "piece") +
-          (score.empty() ? "" : "- " + score) +
-          "\n    regard summarize --model FOLDER dialogue.txt\n\n"
-          "It knows nothing but its data, and is sure of itself even where it "
-          "is wrong.\n",
-      kCommand);
+  folder.finish(
+      outcome, held_out_line(f, folder.path(), data.held_out),
+      {"Summarizer",
+       fmt::format(
+           "- Data: {}; {} texts\n- Text: {} pieces ({})\n"
+           "- Model: {} + {} layers, width {}, {} heads, feed-forward {}{}; {} "
+           "parameters; dropout {}, smoothing {}\n",
+           std::filesystem::path(f.train).filename().string(), training.size(),
+           m.source_vocab, f.text.pieces, m.encoder_layers, m.decoder_layers,
+           m.model_dim, m.heads, m.feed_forward_dim,
+           m.copy ? ", one more head that copies" : "", parameters,
+           f.layers.dropout, f.smoothing),
+       "piece", "regard summarize --model FOLDER dialogue.txt",
+       "It knows nothing but its data, and is sure of itself even where it "
+       "is wrong."});
 }
 
 }  // namespace

@@ -56,6 +56,7 @@ void run_translation_demonstration(const std::string& command) {
       "What a text is:      {0} classify --explain \"The soup was not bad.\"\n"
       "Who has what where:  {0} answer --context examples/story.txt \"Where is "
       "Ada?\"\n"
+      "What came of it:     {0} summarize examples/dialogue.txt\n"
       "What comes next:     {0} recommend --why --history \"Harbour 1, Harbour "
       "2\"\n"
       "What a picture is:   {0} caption --show examples/shapes.png\n"

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstddef>
 #include <string>
+#include <vector>
 
 #include "cli/screen.h"
 #include "regard/tasks/translator.h"
@@ -12,7 +14,15 @@ namespace regard::cli {
 // SentencePiece writes as U+2581.
 std::string piece_label(const std::string& piece);
 
-// Where each piece of a translation looked, as a picture: a line for each piece
+// Pieces [begin, end) that make a word. Chinese, which has no blanks, keeps its
+// pieces, and so do punctuation and tags.
+struct AlignedWord {
+  std::size_t begin = 0, end = 0;
+  std::string text = {};
+};
+std::vector<AlignedWord> words_of(const std::vector<std::string>& pieces);
+
+// Where each word of a translation looked, as a picture: a line for each word
 // of the translation, a column for each of the source. Empty where one has no
 // pieces.
 std::string draw_alignment(const tasks::Translation& translation,

@@ -41,7 +41,7 @@ Command add_search(App& program);
 Command add_quantize(App& program);
 
 // What `regard` does alone: a few translations by the translator that comes
-// with it, and where each piece looked.
+// with it, and where each word looked.
 // `command` is what the user typed to start the program.
 void run_translation_demonstration(const std::string& command);
 

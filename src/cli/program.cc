@@ -27,7 +27,7 @@ constexpr int kUsage = 2;
 
 constexpr const char* kFooter =
     R"(Without a command, regard translates a few sentences between English and Chinese
-with the model that comes with it, and shows where each piece looked.
+with the model that comes with it, and shows where each word looked.
 
 Examples:
   regard

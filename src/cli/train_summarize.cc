@@ -189,12 +189,8 @@ std::map<std::string, std::string> settings_of(
   const auto json = nlohmann::json::parse(tasks::config_to_json(config));
   add_settings(json.at("model").dump(), settings);
   settings["copy"] = f.no_copy ? "no" : "yes";
-  const auto add = [&](const std::string& what, const TranslationData& data) {
-    settings[what + " texts"] = tasks::summary_of(data.sources, {});
-    settings[what + " summaries"] = tasks::summary_of(data.targets, {});
-  };
-  add("training", training);
-  add("held-out", held_out);
+  add_settings("training", training, settings);
+  add_settings("held-out", held_out, settings);
   return settings;
 }
 

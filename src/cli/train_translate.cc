@@ -3,7 +3,6 @@
 
 #include <fmt/format.h>
 
-#include <bit>
 #include <cstdio>
 #include <filesystem>
 #include <map>
@@ -13,10 +12,12 @@
 #include <utility>
 #include <vector>
 
+#include "cli/content_hash.h"
 #include "cli/training_folder.h"
 #include "cli/usage_error.h"
 #include "regard/core/error.h"
 #include "regard/nn/transformer.h"
+#include "regard/tasks/example_task.h"
 #include "regard/tasks/translation_task.h"
 #include "regard/tasks/translator.h"
 #include "regard/text/lines.h"
@@ -136,36 +137,6 @@ void set_regularisation(const TrainTranslateFlags& f,
   model.label_smoothing = static_cast<float>(f.smoothing);
 }
 
-// FNV-1a over the values.
-std::uint64_t hash_of(const StateDict& weights) {
-  std::uint64_t hash = 0;
-  for (const auto& [name, tensor] : weights) {
-    for (const float value : tensor.values<float>()) {
-      hash = (hash ^ std::bit_cast<std::uint32_t>(value)) * 0x100000001B3u;
-    }
-  }
-  return hash;
-}
-
-// The data, as far as a resumed run must see the same.
-std::uint64_t hash_of(const TranslationData& data) {
-  std::uint64_t hash = 0;
-  for (const auto* side : {&data.sources, &data.targets}) {
-    for (const std::vector<std::int32_t>& pieces : *side) {
-      for (const std::int32_t piece : pieces) {
-        hash = (hash ^ static_cast<std::uint64_t>(piece)) * 0x100000001B3u;
-      }
-      hash = (hash ^ 0xFFFFFFFFu) * 0x100000001B3u;
-    }
-  }
-  return hash;
-}
-
-// For the message that the data of a resumed run are others.
-std::string summary_of(const TranslationData& data) {
-  return fmt::format("{} examples (hash {:016x})", data.size(), hash_of(data));
-}
-
 // What else the weights depend on, in plain words.
 std::map<std::string, std::string> settings_of(
     const TrainTranslateFlags& f, const tasks::TranslatorConfig& config) {
@@ -223,6 +194,12 @@ std::string card_of(const TrainTranslateFlags& f,
 
 }  // namespace
 
+void add_settings(const std::string& part, const TranslationData& data,
+                  std::map<std::string, std::string>& settings) {
+  settings[part + " source text"] = tasks::summary_of(data.sources);
+  settings[part + " target text"] = tasks::summary_of(data.targets);
+}
+
 void tell_data(const char* what, const TranslationData& data) {
   std::string text = fmt::format("{}: {} examples", what, data.size());
   if (data.empty > 0) text += fmt::format(", {} left out as blank", data.empty);
@@ -242,7 +219,7 @@ void run_train_translate(const TrainTranslateFlags& f, Ranks& ranks) {
   if (!f.begin_with.empty()) {
     start = tasks::load_translator_files(f.begin_with);
   }
-  const Data pairs = load_data(f);
+  Data pairs = load_data(f);
   folder.create();
   // A run that goes on reads the tokenizer that its start has written. One that
   // came to no checkpoint may have had other settings.
@@ -257,6 +234,7 @@ void run_train_translate(const TrainTranslateFlags& f, Ranks& ranks) {
       pairs.training, *tokenizer, config.languages, f.max_length);
   const TranslationData held_out = tasks::encode_pairs(
       pairs.held_out, *tokenizer, config.languages, f.max_length);
+  pairs = {};  // the pieces are all that the training needs
   tell_data("training", training);
   tell_data("held out", held_out);
   require(training.size() > 0, kCommand, "no pair is left to learn from");
@@ -268,11 +246,11 @@ void run_train_translate(const TrainTranslateFlags& f, Ranks& ranks) {
                static_cast<long long>(tokenizer->size()),
                static_cast<long long>(parameter_count(model.parameters())));
   std::map<std::string, std::string> settings = settings_of(f, config);
-  settings["training data"] = summary_of(training);
-  settings["held-out data"] = summary_of(held_out);
+  add_settings("training", training, settings);
+  add_settings("held-out", held_out, settings);
   if (start) {
     settings["--begin-with"] =
-        fmt::format("weights (hash {:016x})", hash_of(model.parameters()));
+        fmt::format("weights (hash {})", content_hash(model.parameters()));
   }
   tasks::TranslationTask task(model, training, held_out);
   if (!goes_on && ranks.first()) tokenizer->save(folder.path());

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 
 #include "cli/learning_flags.h"
@@ -40,6 +41,10 @@ struct TrainTranslateFlags {
 
   LearningFlags learning;
 };
+
+// What a resumed run must see again of the data.
+void add_settings(const std::string& part, const tasks::TranslationData& data,
+                  std::map<std::string, std::string>& settings);
 
 // Says how many examples there are, and what was left out.
 void tell_data(const char* what, const tasks::TranslationData& data);

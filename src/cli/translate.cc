@@ -59,7 +59,7 @@ constexpr const char* kFooter =
 a line each, and their translations go to standard output in the same order. A
 blank line stays blank. A line of several sentences is cut into them and joined
 again; --nbest, --align, --show and --whole take it as one. With --nbest there is a line for each: number of the
-sentence, score, translation, tabs between them. --align draws where each piece
+sentence, score, translation, tabs between them. --align draws where each word
 of the translation looked in the source; with --json it gives the numbers. --show
 draws each head of one layer: of the decoder onto the source (cross), or of the
 encoder or decoder onto its own text. `regard view` shows them all.
@@ -355,7 +355,7 @@ Command add_translate(App& program, Ranks& ranks) {
       ->capture_default_str();
   app->add_flag("--whole", flags->whole,
                 "Take a line as one sentence, however many it has");
-  app->add_flag("--align", flags->align, "Show where each piece looked");
+  app->add_flag("--align", flags->align, "Show where each word looked");
   app->add_flag("--show", flags->show,
                 "Draw what each head of one layer looked at");
   app->add_option("--attention", flags->attention,

@@ -46,8 +46,8 @@ void run_translation_demonstration(const std::string& command) {
   const Screen screen = standard_output(ColorWhen::kAuto);
   print(
       "A Transformer that this program trained translates between English and\n"
-      "Chinese. A line is a piece of the translation, a column a piece of the\n"
-      "source; the stronger the cell, the more that piece looked there.\n\n");
+      "Chinese. A line is a word of the translation, a column a word of the\n"
+      "source; the stronger the cell, the more that word looked there.\n\n");
   show(translator, kEnglish, "zh", screen);
   show(translator, kChinese, "en", screen);
   print(fmt::format(

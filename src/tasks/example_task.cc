@@ -9,6 +9,29 @@
 #include "regard/train/batches.h"
 
 namespace regard::tasks {
+namespace {
+
+// Of texts, one after the other.
+class TextHash {
+ public:
+  void add(std::int64_t value) {
+    hash_ = (hash_ ^ static_cast<std::uint64_t>(value)) * 0x100000001B3u;
+  }
+  void add_text(std::span<const std::int32_t> text) {
+    for (const std::int32_t token : text) add(token);
+    add(0xFFFFFFFF);
+  }
+  std::string summary(std::int64_t examples) const {
+    std::ostringstream out;
+    out << examples << " examples (hash " << std::hex << hash_ << ")";
+    return out.str();
+  }
+
+ private:
+  std::uint64_t hash_ = 0;
+};
+
+}  // namespace
 
 ExampleTask::ExampleTask(ExampleTaskParts parts, std::uint64_t seed,
                          Threads threads)
@@ -78,9 +101,7 @@ nn::PackedTokens pack(std::span<const std::vector<std::int32_t>> texts,
                       std::span<const std::int64_t> examples) {
   nn::PackedTokens packed;
   for (const std::int64_t example : examples) {
-    const auto& text = texts[static_cast<std::size_t>(example)];
-    packed.tokens.insert(packed.tokens.end(), text.begin(), text.end());
-    packed.offsets.push_back(packed.size());
+    packed.append(texts[static_cast<std::size_t>(example)]);
   }
   return packed;
 }
@@ -95,18 +116,18 @@ std::vector<std::int64_t> lengths_of(
 
 std::string summary_of(std::span<const std::vector<std::int32_t>> texts,
                        std::span<const std::int32_t> targets) {
-  std::uint64_t hash = 0;
-  const auto mix = [&hash](std::int64_t value) {
-    hash = (hash ^ static_cast<std::uint64_t>(value)) * 0x100000001B3u;
-  };
-  for (const auto& text : texts) {
-    for (const std::int32_t token : text) mix(token);
-    mix(0xFFFFFFFF);
+  TextHash hash;
+  for (const auto& text : texts) hash.add_text(text);
+  for (const std::int32_t target : targets) hash.add(target);
+  return hash.summary(std::ssize(texts));
+}
+
+std::string summary_of(const nn::PackedTokens& texts) {
+  TextHash hash;
+  for (std::int64_t i = 0; i < texts.sequences(); ++i) {
+    hash.add_text(texts.sequence(i));
   }
-  for (const std::int32_t target : targets) mix(target);
-  std::ostringstream out;
-  out << texts.size() << " examples (hash " << std::hex << hash << ")";
-  return out.str();
+  return hash.summary(texts.sequences());
 }
 
 }  // namespace regard::tasks

@@ -116,9 +116,7 @@ ExampleTask make_recommendation_task(const RecommenderConfig& config,
     for (const std::int64_t number : examples) {
       const auto i = static_cast<std::size_t>(number);
       const Example& example = training ? data->training[i] : data->held_out[i];
-      inputs.tokens.insert(inputs.tokens.end(), example.inputs.begin(),
-                           example.inputs.end());
-      inputs.offsets.push_back(inputs.size());
+      inputs.append(example.inputs);
       last.push_back(static_cast<std::int32_t>(inputs.size() - 1));
       targets.insert(targets.end(), example.targets.begin(),
                      example.targets.end());

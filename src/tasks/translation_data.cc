@@ -12,19 +12,14 @@ namespace {
 
 using Pieces = std::vector<std::int32_t>;
 
-void append(nn::PackedTokens& packed, const Pieces& pieces) {
-  packed.tokens.insert(packed.tokens.end(), pieces.begin(), pieces.end());
-  packed.offsets.push_back(packed.size());
-}
-
 void add(TranslationData& data, const Pieces& source, const Pieces& target,
          std::int32_t tag) {
   Pieces tagged;
   if (tag != text::kUnknown) tagged.push_back(tag);
   tagged.insert(tagged.end(), source.begin(), source.end());
   tagged.push_back(text::kEnd);
-  data.sources.push_back(std::move(tagged));
-  data.targets.push_back(target);
+  data.sources.append(tagged);
+  data.targets.append(target);
 }
 
 std::int32_t tag_id(const text::Tokenizer& tokenizer,
@@ -157,12 +152,11 @@ nn::TranslationBatch make_translation_batch(
   nn::TranslationBatch batch;
   Pieces shifted;
   for (const std::int64_t example : examples) {
-    const auto i = static_cast<std::size_t>(example);
-    append(batch.source, data.sources[i]);
-    const Pieces& target = data.targets[i];
+    batch.source.append(data.sources.sequence(example));
+    const auto target = data.targets.sequence(example);
     shifted.assign(1, text::kBegin);
     shifted.insert(shifted.end(), target.begin(), target.end());
-    append(batch.target, shifted);
+    batch.target.append(shifted);
     batch.target_out.insert(batch.target_out.end(), target.begin(),
                             target.end());
     batch.target_out.push_back(text::kEnd);

@@ -10,11 +10,11 @@ namespace {
 
 std::vector<std::int64_t> lengths_of(const TranslationData& data) {
   std::vector<std::int64_t> lengths;
-  lengths.reserve(data.sources.size());
-  for (std::size_t i = 0; i < data.sources.size(); ++i) {
+  lengths.reserve(static_cast<std::size_t>(data.size()));
+  for (std::int64_t i = 0; i < data.size(); ++i) {
     // A source has its end already, a target gets a token more.
-    lengths.push_back(static_cast<std::int64_t>(
-        std::max(data.sources[i].size(), data.targets[i].size() + 1)));
+    lengths.push_back(
+        std::max(data.sources.length(i), data.targets.length(i) + 1));
   }
   return lengths;
 }

@@ -241,9 +241,7 @@ class Translator::Search {
                                                   Threads threads) const {
     nn::PackedTokens packed;
     for (const Source& source : batch.sources) {
-      packed.tokens.insert(packed.tokens.end(), source.pieces.begin(),
-                           source.pieces.end());
-      packed.offsets.push_back(packed.size());
+      packed.append(source.pieces);
     }
     nn::DecoderState state = parts_.decoder.start(packed, 1, threads);
     return BeamSearch<nn::DecoderState>(state, search_options(batch.copies))();

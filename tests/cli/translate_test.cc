@@ -185,7 +185,7 @@ TEST_F(TranslateCommand, SavesOnCtrlCAndGoesOn) {
   write_text(folder_ / "b", "sol\nluna\n");
   EXPECT_THAT(run_regard(training("1", {"--resume", "--norm-first"})).err,
               AllOf(HasSubstr("; norm first was false, now true"),
-                    HasSubstr("; training data was "),
+                    HasSubstr("; training source text was "),
                     HasSubstr(", now 2 examples (hash "),
                     Not(HasSubstr("learning rate"))));
 }

@@ -41,8 +41,8 @@ TEST(TranslationData, CountsWhatItLeavesOut) {
   EXPECT_EQ(data.size(), 1);
   EXPECT_EQ(data.empty, 2);
   EXPECT_EQ(data.overlong, 1);
-  EXPECT_THAT(data.sources[0], ElementsAre(3, 4, text::kEnd));
-  EXPECT_THAT(data.targets[0], ElementsAre(4));
+  EXPECT_THAT(data.sources.sequence(0), ElementsAre(3, 4, text::kEnd));
+  EXPECT_THAT(data.targets.sequence(0), ElementsAre(4));
 }
 
 TEST(TranslationData, GoesBothWaysWithATagInFront) {
@@ -56,15 +56,16 @@ TEST(TranslationData, GoesBothWaysWithATagInFront) {
   const std::int32_t de = tokenizer->id_of("<2de>");
   ASSERT_EQ(data.size(), 2);
   EXPECT_EQ(data.unknown, 1);
-  EXPECT_THAT(data.sources[0], ElementsAre(de, 5, text::kEnd));
-  EXPECT_THAT(data.sources[1], ElementsAre(en, 6, text::kUnknown, text::kEnd));
-  EXPECT_THAT(data.targets[1], ElementsAre(5));
+  EXPECT_THAT(data.sources.sequence(0), ElementsAre(de, 5, text::kEnd));
+  EXPECT_THAT(data.sources.sequence(1),
+              ElementsAre(en, 6, text::kUnknown, text::kEnd));
+  EXPECT_THAT(data.targets.sequence(1), ElementsAre(5));
 }
 
 TEST(TranslationData, BatchesAreShiftedByOne) {
   TranslationData data;
-  data.sources = {{5, 2}, {6, 7, 2}};
-  data.targets = {{8, 9}, {3}};
+  data.sources = {{5, 2, 6, 7, 2}, {0, 2, 5}};
+  data.targets = {{8, 9, 3}, {0, 2, 3}};
   const nn::TranslationBatch batch =
       make_translation_batch(data, std::vector<std::int64_t>{1, 0});
   EXPECT_THAT(batch.source.tokens, ElementsAre(6, 7, 2, 5, 2));

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 namespace regard::nn {
@@ -31,6 +32,20 @@ struct PackedTokens {
     return static_cast<std::int64_t>(offsets.size()) - 1;
   }
   std::int64_t size() const { return static_cast<std::int64_t>(tokens.size()); }
+  std::span<const std::int32_t> sequence(std::int64_t index) const {
+    const auto s = static_cast<std::size_t>(index);
+    return std::span(tokens).subspan(
+        static_cast<std::size_t>(offsets[s]),
+        static_cast<std::size_t>(offsets[s + 1] - offsets[s]));
+  }
+  std::int64_t length(std::int64_t index) const {
+    const auto s = static_cast<std::size_t>(index);
+    return offsets[s + 1] - offsets[s];
+  }
+  void append(std::span<const std::int32_t> sequence) {
+    tokens.insert(tokens.end(), sequence.begin(), sequence.end());
+    offsets.push_back(size());
+  }
   std::int64_t longest() const {
     std::int64_t most = 0;
     for (std::size_t s = 1; s < offsets.size(); ++s) {

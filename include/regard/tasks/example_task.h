@@ -80,5 +80,6 @@ std::vector<std::int64_t> lengths_of(
 // For the settings of a training: how many, and a hash of them.
 std::string summary_of(std::span<const std::vector<std::int32_t>> texts,
                        std::span<const std::int32_t> targets);
+std::string summary_of(const nn::PackedTokens& texts);
 
 }  // namespace regard::tasks

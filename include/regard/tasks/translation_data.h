@@ -34,18 +34,16 @@ std::string tag_of(const std::string& language);  // "de" -> "<2de>"
 // sentence is UTF-8.
 std::string language_to(const Languages& languages, std::string_view sentence);
 
-// Pairs as a Transformer reads them.
+// Pairs as a Transformer reads them: four bytes a piece and eight a sentence.
 struct TranslationData {
-  std::vector<std::vector<std::int32_t>> sources;  // [tag,] pieces, kEnd
-  std::vector<std::vector<std::int32_t>> targets;  // pieces
+  nn::PackedTokens sources;  // [tag,] pieces, kEnd
+  nn::PackedTokens targets;  // pieces
   // What was left out, so that it can be told.
   std::int64_t empty = 0;     // pairs with a blank side
   std::int64_t overlong = 0;  // pairs with a side of more than max_length
   std::int64_t unknown = 0;   // pieces that the vocabulary does not have
 
-  std::int64_t size() const {
-    return static_cast<std::int64_t>(sources.size());
-  }
+  std::int64_t size() const { return sources.sequences(); }
 };
 
 // Pairs of two columns of a table; targets are on one line: their line ends

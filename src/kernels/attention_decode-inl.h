@@ -105,8 +105,8 @@ class DecodePass {
   HWY_INLINE void score_rows(int first) {
     constexpr int kBlocks = score_tile_blocks<kRows>();
     const int last = split_.block_count - 1;
-    const int ahead = std::max<int>(
-        kBlocks, static_cast<int>(kFetchAhead / layout_.k_bytes()));
+    const int ahead = blocks_ahead(layout_.k_bytes());
+    static_assert(kBlocks <= kChainBlocks);
     for (int b = 0; b <= last; b += kBlocks) {
       TileKeys<T, kBlocks> keys;
       // Where blocks run out the last is scored again and not looked at.
@@ -282,8 +282,6 @@ class DecodePass {
     return {.blocks = split_.blocks,
             .lanes = lanes_,
             .block_count = split_.block_count,
-            .ahead = 1 + static_cast<int>(kFetchAhead / layout_.v_bytes()),
-            .last = split_.block_count - 1,
             .v_stride = columns_,
             .column = 0,
             .weights = memory_.weights + r * kScoreStride,
@@ -334,12 +332,15 @@ class DecodePass {
     p.lanes += chain.first;
     p.weights += chain.first * kBlockKeys;
     p.block_count = chain.count;
-    p.last -= chain.first;
     p.starts_block = chain.starts_block;
     p.ends_block = chain.ends_block;
     p.starts_split = chain.starts_split;
+    ValueFetch ahead{
+        split_.blocks, chain.first + blocks_ahead(layout_.v_bytes()),
+        split_.block_count - 1, 0,
+        static_cast<std::size_t>(kBlockKeys * columns_) * sizeof(T)};
     decode_value_columns<T, kRows, value_tile_columns<kRows>()>(
-        p, columns_ / kVecLanes);
+        p, columns_ / kVecLanes, ahead);
   }
 
   HWY_INLINE void finish_row(int r) {

@@ -42,11 +42,35 @@ HWY_INLINE Vec load_float(const std::int8_t* from) {
   return hn::ConvertTo(Tag(), hn::PromoteTo(d32, hn::LoadU(d8, from)));
 }
 
-// Keys and values come from memory once. They are asked for this far ahead,
-// into the second cache: the first has few places for lines on their way, and
-// loads would wait behind them.
+// Keys and values come from memory once. They are asked for so many bytes
+// ahead, and at least a chain of keys, into the second cache: the first has few
+// places for lines on their way, and loads would wait behind them.
 inline constexpr std::int64_t kFetchAhead = 8192;
+inline constexpr int kChainBlocks = static_cast<int>(kChainKeys / kBlockKeys);
+HWY_INLINE int blocks_ahead(std::int64_t block_bytes) {
+  return std::max(kChainBlocks, static_cast<int>(kFetchAhead / block_bytes));
+}
 HWY_INLINE void fetch(const void* line) { __builtin_prefetch(line, 0, 2); }
+
+// Values that are to be fetched, in the order of memory, which what fetches
+// ahead by itself follows. Tiles use them in another order: some columns of
+// all keys of a chain, then the next columns.
+struct ValueFetch {
+  const DecodeBlock* blocks;
+  int block, last;  // the last is fetched again where blocks run out
+  std::size_t at, block_bytes;
+
+  // Where the next `bytes` of them begin. At most a block.
+  HWY_INLINE const std::byte* take(std::size_t bytes) {
+    if (at + bytes > block_bytes) {
+      at = 0;
+      ++block;
+    }
+    const std::byte* const from = blocks[std::min(block, last)].v + at;
+    at += bytes;
+    return from;
+  }
+};
 
 // The blocks of a score tile and what lies ahead in memory.
 template <typename T, int kBlocks>
@@ -188,8 +212,6 @@ struct DecodeValues {
   const DecodeBlock* blocks;
   const LaneRange* lanes;  // of each block, that some row sees
   int block_count;
-  int ahead;              // blocks to fetch ahead, up to
-  int last;               // the last of the split
   std::int64_t v_stride;  // elements
   std::int64_t column;
   const float* weights;  // times the scales of int8 values
@@ -201,7 +223,8 @@ struct DecodeValues {
 
 // One chain from zero, added to the block's; the last of a block, added to out.
 template <typename T, int kRows, int kColumns>
-HWY_INLINE void decode_value_tile(const DecodeValues& p) {
+HWY_INLINE void decode_value_tile(const DecodeValues& p, ValueFetch& ahead) {
+  constexpr std::size_t kTileBytes = kColumns * kVecLanes * sizeof(T);
   const Tag d;
   const std::int64_t columns = p.v_stride;
   Vec sum[kRows][kColumns];
@@ -213,9 +236,7 @@ HWY_INLINE void decode_value_tile(const DecodeValues& p) {
   for (int b = 0; b < p.block_count; ++b) {
     const T* HWY_RESTRICT v =
         reinterpret_cast<const T*>(p.blocks[b].v) + p.column;
-    const int far = std::min(b + p.ahead, p.last);
-    const T* const next =
-        reinterpret_cast<const T*>(p.blocks[far].v) + p.column;
+    const std::byte* const next = ahead.take(kBlockKeys * kTileBytes);
     for (std::int64_t i = p.lanes[b].begin; i < p.lanes[b].end; ++i) {
       Vec weight[kRows];
       HWY_UNROLL(4)
@@ -229,7 +250,7 @@ HWY_INLINE void decode_value_tile(const DecodeValues& p) {
       for (int j = 0; j < kColumns; ++j) {
         const Vec value = load_float(v + i * columns + j * kVecLanes);
         if (j * kVecLanes * sizeof(T) % 64 == 0) {
-          fetch(next + i * columns + j * kVecLanes);
+          fetch(next + i * kTileBytes + j * kVecLanes * sizeof(T));
         }
         HWY_UNROLL(4)
         for (int r = 0; r < kRows; ++r) {
@@ -262,15 +283,16 @@ HWY_INLINE void decode_value_tile(const DecodeValues& p) {
 
 // `vecs` vectors of columns from p.column on, in tiles as wide as they come.
 template <typename T, int kRows, int kColumns>
-HWY_INLINE void decode_value_columns(DecodeValues p, std::int64_t vecs) {
+HWY_INLINE void decode_value_columns(DecodeValues p, std::int64_t vecs,
+                                     ValueFetch& ahead) {
   for (; vecs >= kColumns; vecs -= kColumns) {
-    decode_value_tile<T, kRows, kColumns>(p);
+    decode_value_tile<T, kRows, kColumns>(p, ahead);
     p.column += kColumns * kVecLanes;
     p.key_block += kColumns * kVecLanes;
     p.out += kColumns * kVecLanes;
   }
   if constexpr (kColumns > 1) {
-    decode_value_columns<T, kRows, kColumns / 2>(p, vecs);
+    decode_value_columns<T, kRows, kColumns / 2>(p, vecs, ahead);
   }
 }
 

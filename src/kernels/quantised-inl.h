@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <type_traits>
 
 #include "hwy/highway.h"
 #include "kernels/quantised.h"
@@ -25,9 +26,23 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 constexpr int kColumns = static_cast<int>(kQuantisedColumns);
 
+// What a layout says, worked out once for all tiles: its divisions cost as much
+// as a group does.
+struct TileLayout {
+  explicit TileLayout(const QuantisedLayout& layout)
+      : row(layout),
+        groups(layout.groups()),
+        group(layout.group),
+        scale_bytes(layout.scale_bytes()),
+        group_bytes(layout.group_bytes()) {}
+  RoundedRowLayout row;
+  std::int64_t groups, group;
+  std::size_t scale_bytes, group_bytes;
+};
+
 // The operations on 16 columns that a tile consists of, on each target.
-// add_products(w, x): for each column the sum of its four codes times those of
-// x. Sums of 16 bits hold the products of a group of 4-bit codes.
+// Codes of 8 bits are widened to 16 and meet two inputs of 16 bits of a column
+// at a time; codes of 4 bits meet four inputs of 8 bits.
 #if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
 #if HWY_TARGET == HWY_AVX2
 constexpr int kParts = 2;
@@ -48,23 +63,31 @@ HWY_INLINE Ints low_halves(Ints codes) {
 HWY_INLINE Ints high_halves(Ints codes) {
   return low_halves(_mm256_srli_epi16(codes, 4));
 }
-HWY_INLINE Ints magnitudes(Ints codes) { return _mm256_abs_epi8(codes); }
-HWY_INLINE Ints with_signs_of(Ints x, Ints codes) {
-  return _mm256_sign_epi8(x, codes);
+HWY_INLINE Ints load_widened(const std::byte* at) {
+  return _mm256_cvtepi8_epi16(
+      _mm_loadu_si128(reinterpret_cast<const __m128i*>(at)));
 }
-HWY_INLINE Ints pair_products(Ints magnitude, Ints x) {
-  return _mm256_maddubs_epi16(magnitude, x);
+HWY_INLINE Ints pair_products(Ints codes, Ints x) {
+  return _mm256_maddubs_epi16(codes, x);
+}
+HWY_INLINE Ints wide_pair_products(Ints codes, Ints x) {
+  return _mm256_madd_epi16(codes, x);
 }
 // Written out and in this order: the compiler would begin all rows of a tile at
-// once, and sums would wait in memory for want of registers.
+// once, and sums would wait in memory for want of registers. They would, too,
+// if an element of an array were the operand itself.
 HWY_INLINE void add_to_16(Ints& sum, Ints x) {
-  asm volatile("vpaddw %1, %0, %0" : "+x"(sum) : "x"(x));
+  Ints now = sum;
+  asm volatile("vpaddw %1, %0, %0" : "+x"(now) : "x"(x));
+  sum = now;
 }
 HWY_INLINE void add_to_32(Ints& sum, Ints x) {
-  asm volatile("vpaddd %1, %0, %0" : "+x"(sum) : "x"(x));
+  Ints now = sum;
+  asm volatile("vpaddd %1, %0, %0" : "+x"(now) : "x"(x));
+  sum = now;
 }
 HWY_INLINE Ints pair_sums(Ints products) {
-  return _mm256_madd_epi16(products, _mm256_set1_epi16(1));
+  return wide_pair_products(products, _mm256_set1_epi16(1));
 }
 HWY_INLINE Floats to_floats(Ints x) { return _mm256_cvtepi32_ps(x); }
 HWY_INLINE Floats zero_floats() { return _mm256_setzero_ps(); }
@@ -102,17 +125,20 @@ HWY_INLINE Ints low_halves(Ints codes) {
 HWY_INLINE Ints high_halves(Ints codes) {
   return low_halves(_mm512_srli_epi16(codes, 4));
 }
-HWY_INLINE Ints magnitudes(Ints codes) { return _mm512_abs_epi8(codes); }
-HWY_INLINE Ints with_signs_of(Ints x, Ints codes) {
-  return _mm512_mask_sub_epi8(x, _mm512_movepi8_mask(codes), zero_ints(), x);
+HWY_INLINE Ints load_widened(const std::byte* at) {
+  return _mm512_cvtepi8_epi16(
+      _mm256_loadu_si256(reinterpret_cast<const __m256i*>(at)));
 }
-HWY_INLINE Ints pair_products(Ints magnitude, Ints x) {
-  return _mm512_maddubs_epi16(magnitude, x);
+HWY_INLINE Ints pair_products(Ints codes, Ints x) {
+  return _mm512_maddubs_epi16(codes, x);
+}
+HWY_INLINE Ints wide_pair_products(Ints codes, Ints x) {
+  return _mm512_madd_epi16(codes, x);
 }
 HWY_INLINE void add_to_16(Ints& sum, Ints x) { sum = _mm512_add_epi16(sum, x); }
 HWY_INLINE void add_to_32(Ints& sum, Ints x) { sum = _mm512_add_epi32(sum, x); }
 HWY_INLINE Ints pair_sums(Ints products) {
-  return _mm512_madd_epi16(products, _mm512_set1_epi16(1));
+  return wide_pair_products(products, _mm512_set1_epi16(1));
 }
 HWY_INLINE Floats to_floats(Ints x) { return _mm512_cvtepi32_ps(x); }
 HWY_INLINE Floats zero_floats() { return _mm512_setzero_ps(); }
@@ -137,141 +163,127 @@ constexpr std::size_t kPartBytes = sizeof(Ints);
 constexpr int kPartColumns = kColumns / kParts;
 
 // The integer sums of one group; rows of x are row_bytes apart.
-template <int kRows, CodeBits kBits>
-HWY_INLINE void sum_group(const std::byte* HWY_RESTRICT codes,
-                          std::int64_t group, const std::byte* HWY_RESTRICT x,
-                          std::size_t row_bytes, Ints (&sum)[kRows][kParts]) {
-  if constexpr (kBits == CodeBits::k7) {
-    for (std::int64_t i = 0; i < group; i += 4) {
-      Ints code[kParts];
-      HWY_UNROLL(2)
-      for (int p = 0; p < kParts; ++p) {
-        code[p] = load_codes(codes + p * kPartBytes);
-      }
-      HWY_UNROLL(4)
-      for (int r = 0; r < kRows; ++r) {
-        const Ints four = broadcast_four(x + r * row_bytes);
-        HWY_UNROLL(2)
-        for (int p = 0; p < kParts; ++p) {
-          // At most 2 * 127 * 127: within 16 bits.
-          add_to_32(sum[r][p], pair_sums(pair_products(code[p], four)));
-        }
-      }
-      codes += kParts * kPartBytes;
-      x += 4;
+template <int kRows>
+HWY_INLINE void sum_group_8(const std::byte* HWY_RESTRICT codes,
+                            std::int64_t group, const std::byte* HWY_RESTRICT x,
+                            std::size_t row_bytes, Ints (&sum)[kRows][kParts]) {
+  for (std::int64_t i = 0; i < group; i += 2) {
+    Ints code[kParts];
+    HWY_UNROLL(2)
+    for (int p = 0; p < kParts; ++p) {
+      code[p] = load_widened(codes + p * kPartBytes / 2);
     }
-  } else if constexpr (kBits == CodeBits::k4) {
-    // 8 steps of at most 2 * 15 * 127 stay within 16 bits.
-    for (std::int64_t i = 0; i < group; i += 8) {
-      Ints low[kParts], high[kParts];
+    HWY_UNROLL(6)
+    for (int r = 0; r < kRows; ++r) {
+      const Ints two = broadcast_four(x + r * row_bytes);
       HWY_UNROLL(2)
       for (int p = 0; p < kParts; ++p) {
-        const Ints both = load_codes(codes + p * kPartBytes);
-        low[p] = low_halves(both);
-        high[p] = high_halves(both);
+        add_to_32(sum[r][p], wide_pair_products(code[p], two));
       }
-      HWY_UNROLL(4)
-      for (int r = 0; r < kRows; ++r) {
-        const Ints even = broadcast_four(x + r * row_bytes);
-        const Ints odd = broadcast_four(x + r * row_bytes + 4);
-        HWY_UNROLL(2)
-        for (int p = 0; p < kParts; ++p) {
-          add_to_16(sum[r][p], pair_products(low[p], even));
-          add_to_16(sum[r][p], pair_products(high[p], odd));
-        }
-      }
-      codes += kParts * kPartBytes;
-      x += 8;
+    }
+    codes += kParts * kPartBytes / 2;
+    x += 2 * sizeof(std::int16_t);
+  }
+}
+
+template <int kRows>
+HWY_INLINE void sum_group_4(const std::byte* HWY_RESTRICT codes,
+                            std::int64_t group, const std::byte* HWY_RESTRICT x,
+                            std::size_t row_bytes, Ints (&sum)[kRows][kParts]) {
+  // 8 steps of at most 2 * 15 * 127 stay within 16 bits.
+  for (std::int64_t i = 0; i < group; i += 8) {
+    Ints low[kParts], high[kParts];
+    HWY_UNROLL(2)
+    for (int p = 0; p < kParts; ++p) {
+      const Ints both = load_codes(codes + p * kPartBytes);
+      low[p] = low_halves(both);
+      high[p] = high_halves(both);
     }
     HWY_UNROLL(4)
     for (int r = 0; r < kRows; ++r) {
-      HWY_UNROLL(2)
-      for (int p = 0; p < kParts; ++p) sum[r][p] = pair_sums(sum[r][p]);
-    }
-  } else {
-    for (std::int64_t i = 0; i < group; i += 4) {
-      Ints code[kParts], magnitude[kParts];
+      const Ints even = broadcast_four(x + r * row_bytes);
+      const Ints odd = broadcast_four(x + r * row_bytes + 4);
       HWY_UNROLL(2)
       for (int p = 0; p < kParts; ++p) {
-        code[p] = load_codes(codes + p * kPartBytes);
-        magnitude[p] = magnitudes(code[p]);
+        add_to_16(sum[r][p], pair_products(low[p], even));
+        add_to_16(sum[r][p], pair_products(high[p], odd));
       }
-      HWY_UNROLL(4)
-      for (int r = 0; r < kRows; ++r) {
-        const Ints four = broadcast_four(x + r * row_bytes);
-        HWY_UNROLL(2)
-        for (int p = 0; p < kParts; ++p) {
-          // At most 2 * 128 * 127: within 16 bits.
-          const Ints products =
-              pair_products(magnitude[p], with_signs_of(four, code[p]));
-          add_to_32(sum[r][p], pair_sums(products));
-        }
-      }
-      codes += kParts * kPartBytes;
-      x += 4;
     }
+    codes += kParts * kPartBytes;
+    x += 8;
+  }
+  HWY_UNROLL(4)
+  for (int r = 0; r < kRows; ++r) {
+    HWY_UNROLL(2)
+    for (int p = 0; p < kParts; ++p) sum[r][p] = pair_sums(sum[r][p]);
   }
 }
 
 template <int kRows, CodeBits kBits, ScaleType kScales, bool kMinima>
-HWY_INLINE void quantised_tile(const QuantisedLayout& layout,
-                               const std::byte* panel, const std::byte* a,
-                               float (*c)[kColumns]) {
-  const std::int64_t groups = layout.groups();
-  const std::size_t scale_bytes = layout.scale_bytes();
-  const std::size_t group_bytes = layout.group_bytes();
-  const std::size_t row_bytes = rounded_row_bytes(layout);
-  const auto row_floats = static_cast<std::int64_t>(row_bytes / sizeof(float));
+HWY_INLINE void quantised_tile(const TileLayout& layout, const std::byte* panel,
+                               const std::byte* a, float* c,
+                               std::int64_t c_stride) {
+  constexpr bool kWide = kBits == CodeBits::k8;
+  const std::int64_t groups = layout.groups;
+  const std::size_t scale_bytes = layout.scale_bytes;
+  const std::size_t group_bytes = layout.group_bytes;
+  const RoundedRowLayout row = layout.row;
+  const std::size_t x_bytes =
+      static_cast<std::size_t>(layout.group) * (kWide ? 2 : 1);
+  const auto row_floats = static_cast<std::int64_t>(row.bytes / sizeof(float));
+  const auto* const scales = reinterpret_cast<const float*>(a);
+  const auto* const sums = reinterpret_cast<const float*>(a + row.sums);
+  const std::byte* x = a + row.codes;
   Floats total[kRows][kParts];
-  HWY_UNROLL(4)
+  HWY_UNROLL(6)
   for (int r = 0; r < kRows; ++r) {
     HWY_UNROLL(2)
     for (int p = 0; p < kParts; ++p) total[r][p] = zero_floats();
   }
-  const auto* scales = reinterpret_cast<const float*>(a);
-  const std::byte* x = a + groups *
-                               (rounded_row_has_sums(kBits, kMinima) ? 2 : 1) *
-                               sizeof(float);
   for (std::int64_t g = 0; g < groups; ++g, panel += group_bytes) {
     Ints sum[kRows][kParts];
-    HWY_UNROLL(4)
+    HWY_UNROLL(6)
     for (int r = 0; r < kRows; ++r) {
       HWY_UNROLL(2)
-      for (int p = 0; p < kParts; ++p) {
-        sum[r][p] = kBits == CodeBits::k7
-                        ? broadcast_four(a + r * row_bytes +
-                                         (groups + g) * sizeof(float))
-                        : zero_ints();
-      }
+      for (int p = 0; p < kParts; ++p) sum[r][p] = zero_ints();
     }
-    sum_group<kRows, kBits>(panel + (kMinima ? 2 : 1) * scale_bytes,
-                            layout.group, x, row_bytes, sum);
-    x += layout.group;
+    const std::byte* const codes = panel + (kMinima ? 2 : 1) * scale_bytes;
+    if constexpr (kWide) {
+      sum_group_8<kRows>(codes, layout.group, x, row.bytes, sum);
+    } else {
+      sum_group_4<kRows>(codes, layout.group, x, row.bytes, sum);
+    }
+    x += x_bytes;
     HWY_UNROLL(2)
     for (int p = 0; p < kParts; ++p) {
       const Floats scale = load_scales<kScales>(panel, p);
-      HWY_UNROLL(4)
+      HWY_UNROLL(6)
       for (int r = 0; r < kRows; ++r) {
-        const Floats factor =
-            multiply(scale, broadcast(scales[r * row_floats + g]));
+        Floats factor = scale;
+        if constexpr (!kWide) {
+          factor = multiply(scale, broadcast(scales[r * row_floats + g]));
+        }
         total[r][p] = multiply_add(to_floats(sum[r][p]), factor, total[r][p]);
       }
       if constexpr (kMinima) {
         const Floats minimum = load_scales<kScales>(panel + scale_bytes, p);
-        HWY_UNROLL(4)
+        HWY_UNROLL(6)
         for (int r = 0; r < kRows; ++r) {
           total[r][p] = multiply_add(
-              minimum, broadcast(scales[r * row_floats + groups + g]),
-              total[r][p]);
+              minimum, broadcast(sums[r * row_floats + g]), total[r][p]);
         }
       }
     }
   }
-  HWY_UNROLL(4)
+  HWY_UNROLL(6)
   for (int r = 0; r < kRows; ++r) {
     HWY_UNROLL(2)
     for (int p = 0; p < kParts; ++p) {
-      store(total[r][p], c[r] + p * kPartColumns);
+      Floats result = total[r][p];
+      if constexpr (kWide) {
+        result = multiply(result, broadcast(scales[r * row_floats]));
+      }
+      store(result, c + r * c_stride + p * kPartColumns);
     }
   }
 }
@@ -293,84 +305,104 @@ HWY_INLINE float scale_at(const std::byte* at, int column) {
 
 template <CodeBits kBits>
 HWY_INLINE int code_at(const std::byte* codes, std::int64_t i, int column) {
-  const std::int64_t step = i / 4;
-  const std::int64_t inside = column * 4 + i % 4;
   if constexpr (kBits == CodeBits::k4) {
-    const int both = static_cast<int>(codes[step / 2 * 4 * kColumns + inside]);
+    const std::int64_t step = i / 4;
+    const int both =
+        static_cast<int>(codes[step / 2 * 4 * kColumns + column * 4 + i % 4]);
     return step % 2 == 0 ? both & 15 : both >> 4;
   } else {
-    return static_cast<std::int8_t>(codes[step * 4 * kColumns + inside]) -
-           (kBits == CodeBits::k7 ? 64 : 0);
+    return static_cast<std::int8_t>(
+        codes[i / 2 * 2 * kColumns + column * 2 + i % 2]);
   }
 }
 
 template <int kRows, CodeBits kBits, ScaleType kScales, bool kMinima>
-HWY_INLINE void quantised_tile(const QuantisedLayout& layout,
-                               const std::byte* panel, const std::byte* a,
-                               float (*c)[kColumns]) {
-  const std::int64_t groups = layout.groups();
-  const std::size_t scale_bytes = layout.scale_bytes();
-  for (int r = 0; r < kRows; ++r, a += rounded_row_bytes(layout)) {
+HWY_INLINE void quantised_tile(const TileLayout& layout, const std::byte* panel,
+                               const std::byte* a, float* c,
+                               std::int64_t c_stride) {
+  constexpr bool kWide = kBits == CodeBits::k8;
+  using Code = std::conditional_t<kWide, std::int16_t, std::int8_t>;
+  const std::int64_t groups = layout.groups;
+  const std::size_t scale_bytes = layout.scale_bytes;
+  const RoundedRowLayout row = layout.row;
+  for (int r = 0; r < kRows; ++r, a += row.bytes) {
     const auto* const scales = reinterpret_cast<const float*>(a);
-    const auto* const x = reinterpret_cast<const std::int8_t*>(
-        scales + groups * (rounded_row_has_sums(kBits, kMinima) ? 2 : 1));
+    const auto* const sums = reinterpret_cast<const float*>(a + row.sums);
+    const auto* const x = reinterpret_cast<const Code*>(a + row.codes);
     for (int column = 0; column < kColumns; ++column) {
       float total = 0.0f;
       const std::byte* at = panel;
-      for (std::int64_t g = 0; g < groups; ++g, at += layout.group_bytes()) {
+      for (std::int64_t g = 0; g < groups; ++g, at += layout.group_bytes) {
         const std::byte* const codes = at + (kMinima ? 2 : 1) * scale_bytes;
         std::int32_t sum = 0;
         for (std::int64_t i = 0; i < layout.group; ++i) {
           sum += code_at<kBits>(codes, i, column) * x[g * layout.group + i];
         }
-        const float factor = scale_at<kScales>(at, column) * scales[g];
+        float factor = scale_at<kScales>(at, column);
+        if (!kWide) factor *= scales[g];
         total = std::fma(static_cast<float>(sum), factor, total);
         if (kMinima) {
-          total = std::fma(scale_at<kScales>(at + scale_bytes, column),
-                           scales[groups + g], total);
+          total = std::fma(scale_at<kScales>(at + scale_bytes, column), sums[g],
+                           total);
         }
       }
-      c[r][column] = total;
+      c[r * c_stride + column] = kWide ? total * scales[0] : total;
     }
   }
 }
 #endif
 
+// A tile of `rows` rows, at most kMost.
+template <int kMost, CodeBits kBits, ScaleType kScales, bool kMinima>
+HWY_INLINE void tile_of(std::int64_t rows, const TileLayout& layout,
+                        const std::byte* panel, const std::byte* a, float* c,
+                        std::int64_t c_stride) {
+  if constexpr (kMost > 1) {
+    if (rows < kMost) {
+      return tile_of<kMost - 1, kBits, kScales, kMinima>(rows, layout, panel, a,
+                                                         c, c_stride);
+    }
+  }
+  quantised_tile<kMost, kBits, kScales, kMinima>(layout, panel, a, c, c_stride);
+}
+
+HWY_INLINE void add_bias(const float* HWY_RESTRICT bias, std::int64_t rows,
+                         std::int64_t columns, std::int64_t c_stride,
+                         float* HWY_RESTRICT c) {
+  for (; rows > 0; --rows, c += c_stride) {
+    for (std::int64_t j = 0; j < columns; ++j) c[j] += bias[j];
+  }
+}
+
 // All rows over all panels: a panel stays in the cache while the rows pass.
 template <CodeBits kBits, ScaleType kScales, bool kMinima>
 HWY_NOINLINE void quantised_panels(const QuantisedGemm& job) {
-  const QuantisedLayout& layout = *job.layout;
-  const std::size_t row_bytes = rounded_row_bytes(layout);
+  // The sums of a tile fill the registers of AVX2 but for the codes and inputs.
+  constexpr int kRows = kBits == CodeBits::k8 ? 6 : 4;
+  static_assert(kQuantisedRows % kRows == 0);
+  const TileLayout layout(*job.layout);
+  const std::size_t panel_bytes = job.layout->panel_bytes();
   const std::byte* panel = job.b;
   for (std::int64_t column = 0; column < job.n;
-       column += kColumns, panel += layout.panel_bytes()) {
+       column += kColumns, panel += panel_bytes) {
     const std::int64_t columns =
         std::min<std::int64_t>(kColumns, job.n - column);
-    for (std::int64_t row = 0; row < job.m; row += kQuantisedRows) {
-      HWY_ALIGN float c[kQuantisedRows][kColumns];
+    for (std::int64_t row = 0; row < job.m; row += kRows) {
       const std::byte* const a =
-          job.a + static_cast<std::size_t>(row) * row_bytes;
-      const std::int64_t rows = std::min(kQuantisedRows, job.m - row);
-      switch (rows) {
-        case 1:
-          quantised_tile<1, kBits, kScales, kMinima>(layout, panel, a, c);
-          break;
-        case 2:
-          quantised_tile<2, kBits, kScales, kMinima>(layout, panel, a, c);
-          break;
-        case 3:
-          quantised_tile<3, kBits, kScales, kMinima>(layout, panel, a, c);
-          break;
-        default:
-          quantised_tile<4, kBits, kScales, kMinima>(layout, panel, a, c);
-          break;
+          job.a + static_cast<std::size_t>(row) * layout.row.bytes;
+      const std::int64_t rows = std::min<std::int64_t>(kRows, job.m - row);
+      float* const to = job.c + row * job.c_stride + column;
+      // The last panel may be wider than c.
+      HWY_ALIGN float c[kRows * kColumns];
+      const bool fits = columns == kColumns;
+      tile_of<kRows, kBits, kScales, kMinima>(rows, layout, panel, a,
+                                              fits ? to : c,
+                                              fits ? job.c_stride : kColumns);
+      for (std::int64_t r = 0; r < (fits ? 0 : rows); ++r) {
+        std::copy_n(c + r * kColumns, columns, to + r * job.c_stride);
       }
-      for (std::int64_t r = 0; r < rows; ++r) {
-        float* const to = job.c + (row + r) * job.c_stride + column;
-        for (std::int64_t j = 0; j < columns; ++j) {
-          to[j] =
-              job.bias == nullptr ? c[r][j] : c[r][j] + job.bias[column + j];
-        }
+      if (job.bias != nullptr) {
+        add_bias(job.bias + column, rows, columns, job.c_stride, to);
       }
     }
   }
@@ -395,19 +427,20 @@ HWY_INLINE float largest_of(const float* HWY_RESTRICT x, std::int64_t count) {
 }
 
 // codes = x * factor, rounded to the nearest, ties to even; returns their sum.
+template <typename Code>
 HWY_INLINE std::int32_t round_group(const float* HWY_RESTRICT x,
                                     std::int64_t count, float factor,
-                                    std::int8_t* HWY_RESTRICT codes) {
+                                    Code* HWY_RESTRICT codes) {
   const hn::CappedTag<float, 16> d;
   const hn::Rebind<std::int32_t, decltype(d)> di;
-  const hn::Rebind<std::int8_t, decltype(d)> d8;
+  const hn::Rebind<Code, decltype(d)> dc;
   const std::int64_t lanes = static_cast<std::int64_t>(hn::Lanes(d));
   auto sums = hn::Zero(di);
   std::int64_t i = 0;
   for (; i + lanes <= count; i += lanes) {
     const auto code =
         hn::NearestInt(hn::Mul(hn::LoadU(d, x + i), hn::Set(d, factor)));
-    hn::StoreU(hn::DemoteTo(d8, code), d8, codes + i);
+    hn::StoreU(hn::DemoteTo(dc, code), dc, codes + i);
     sums = hn::Add(sums, code);
   }
   std::int32_t sum = hn::GetLane(hn::SumOfLanes(di, sums));
@@ -415,14 +448,38 @@ HWY_INLINE std::int32_t round_group(const float* HWY_RESTRICT x,
     // Adding and taking away 1.5 * 2^23 rounds in the same way.
     constexpr float kRound = 12582912.0f;
     const float code = (x[i] * factor + kRound) - kRound;
-    codes[i] = static_cast<std::int8_t>(code);
+    codes[i] = static_cast<Code>(code);
     sum += static_cast<std::int32_t>(code);
   }
   return sum;
 }
 
+// What numbers of at most `largest` are multiplied with to become codes of at
+// most `most`, and the scale that leads back.
+struct Rounding {
+  float factor, scale;
+};
+HWY_INLINE Rounding rounding_of(float largest, float most) {
+  // Below this most / largest is no float; such numbers count as zero.
+  constexpr float kLeast = 0x1p-112f;
+  const bool finite = largest <= std::numeric_limits<float>::max();
+  const bool counts = finite && largest >= kLeast;
+  return {counts ? most / largest : 0.0f,
+          counts   ? largest / most
+          : finite ? 0.0f
+                   : std::numeric_limits<float>::quiet_NaN()};
+}
+
+template <typename Code>
+HWY_INLINE std::int32_t codes_of_group(const float* x, std::int64_t count,
+                                       float factor, Code* codes) {
+  if (factor != 0) return round_group(x, count, factor, codes);
+  std::fill_n(codes, count, Code{0});
+  return 0;
+}
+
 // Some groups at a time, so that their divisions overlap.
-HWY_INLINE void round_row(const RoundedRow& row) {
+HWY_INLINE void round_groups(const RoundedGroups& row) {
   constexpr int kTogether = 16;
   const std::int64_t groups = (row.k + row.group - 1) / row.group;
   for (std::int64_t first = 0; first < groups; first += kTogether) {
@@ -432,34 +489,36 @@ HWY_INLINE void round_row(const RoundedRow& row) {
     float factors[kTogether];
     for (int i = 0; i < count; ++i) {
       const std::int64_t begin = (first + i) * row.group;
-      const float largest =
-          largest_of(row.x + begin, std::min(row.group, row.k - begin));
-      // Below this 127 / largest is no float; such numbers count as zero.
-      constexpr float kLeast = 0x1p-119f;
-      const bool finite = largest <= std::numeric_limits<float>::max();
-      const bool counts = finite && largest >= kLeast;
-      factors[i] = counts ? row.most / largest : 0.0f;
-      scales[i] = counts   ? largest / row.most
-                  : finite ? 0.0f
-                           : std::numeric_limits<float>::quiet_NaN();
+      const Rounding rounding = rounding_of(
+          largest_of(row.x + begin, std::min(row.group, row.k - begin)),
+          127.0f);
+      factors[i] = rounding.factor;
+      scales[i] = rounding.scale;
     }
     for (int i = 0; i < count; ++i) {
       const std::int64_t begin = (first + i) * row.group;
-      const std::int64_t size = std::min(row.group, row.k - begin);
-      std::int32_t sum = 0;
-      if (factors[i] != 0) {
-        sum = round_group(row.x + begin, size, factors[i], row.codes + begin);
-      } else {
-        std::fill_n(row.codes + begin, size, std::int8_t{0});
-      }
-      if (row.sums == nullptr) continue;
-      if (row.bits == CodeBits::k7) {
-        sum *= -64;
-        std::memcpy(row.sums + first + i, &sum, sizeof sum);
-      } else {
+      const std::int32_t sum =
+          codes_of_group(row.x + begin, std::min(row.group, row.k - begin),
+                         factors[i], row.codes + begin);
+      if (row.sums != nullptr) {
         row.sums[first + i] = scales[i] * static_cast<float>(sum);
       }
     }
+  }
+}
+
+HWY_INLINE void round_wide(const RoundedWide& row) {
+  const Rounding rounding = rounding_of(largest_of(row.x, row.k), row.most);
+  *row.scale = rounding.scale;
+  if (row.sums == nullptr) {
+    codes_of_group(row.x, row.k, rounding.factor, row.codes);
+    return;
+  }
+  float* sum = row.sums;
+  for (std::int64_t begin = 0; begin < row.k; begin += row.group) {
+    *sum++ = static_cast<float>(
+        codes_of_group(row.x + begin, std::min(row.group, row.k - begin),
+                       rounding.factor, row.codes + begin));
   }
 }
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 
 #include "regard/core/float16.h"
 
@@ -16,7 +17,8 @@ HWY_BEFORE_NAMESPACE();
 namespace regard::kernels {
 namespace HWY_NAMESPACE {
 
-void run_round_row(const RoundedRow& row) { round_row(row); }
+void run_round_groups(const RoundedGroups& row) { round_groups(row); }
+void run_round_wide(const RoundedWide& row) { round_wide(row); }
 
 template <CodeBits kBits, ScaleType kScales>
 void with_minima(const QuantisedGemm& job) {
@@ -33,8 +35,6 @@ void run_quantised_gemm(const QuantisedGemm& job) {
   switch (job.layout->bits) {
     case CodeBits::k8:
       return with_scales<CodeBits::k8>(job);
-    case CodeBits::k7:
-      return quantised_panels<CodeBits::k7, ScaleType::kFloat32, false>(job);
     case CodeBits::k4:
       return with_scales<CodeBits::k4>(job);
   }
@@ -47,7 +47,8 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace regard::kernels {
 
-HWY_EXPORT(run_round_row);
+HWY_EXPORT(run_round_groups);
+HWY_EXPORT(run_round_wide);
 HWY_EXPORT(run_quantised_gemm);
 
 void quantised_pack_column(const QuantisedLayout& layout,
@@ -71,15 +72,15 @@ void quantised_pack_column(const QuantisedLayout& layout,
     const std::int64_t begin = g * layout.group;
     const std::int64_t end = std::min(layout.k, begin + layout.group);
     for (std::int64_t i = begin; i < end; ++i) {
-      const std::int64_t step = (i - begin) / 4;
-      const std::int64_t inside = place * 4 + i % 4;
-      const auto code = static_cast<std::uint8_t>(
-          column.codes[i] + (layout.bits == CodeBits::k7 ? 64 : 0));
+      const std::int64_t at = i - begin;
+      const auto code = static_cast<std::uint8_t>(column.codes[i]);
       if (layout.bits == CodeBits::k4) {
-        codes[step / 2 * 4 * kQuantisedColumns + inside] |=
+        const std::int64_t step = at / 4;
+        codes[step / 2 * 4 * kQuantisedColumns + place * 4 + at % 4] |=
             std::byte(step % 2 == 0 ? code : code << 4);
       } else {
-        codes[step * 4 * kQuantisedColumns + inside] = std::byte(code);
+        codes[at / 2 * 2 * kQuantisedColumns + place * 2 + at % 2] =
+            std::byte(code);
       }
     }
     panel += layout.group_bytes();
@@ -87,45 +88,54 @@ void quantised_pack_column(const QuantisedLayout& layout,
 }
 
 void quantise_groups(const float* weights, std::int64_t k, std::int64_t group,
-                     float most, std::int8_t* codes, float* scales) noexcept {
-  HWY_DYNAMIC_DISPATCH(run_round_row)
-  ({.x = weights,
-    .k = k,
-    .group = group,
-    .most = most,
-    .codes = codes,
-    .scales = scales});
+                     std::int8_t* codes, float* scales) noexcept {
+  HWY_DYNAMIC_DISPATCH(run_round_groups)
+  ({.x = weights, .k = k, .group = group, .codes = codes, .scales = scales});
 }
 
-std::size_t rounded_row_bytes(const QuantisedLayout& layout) {
-  const auto groups = static_cast<std::size_t>(layout.groups());
-  return groups *
-             (rounded_row_has_sums(layout.bits, layout.has_minima) ? 2 : 1) *
-             sizeof(float) +
-         static_cast<std::size_t>(layout.padded_k());
+namespace {
+
+// The largest code of a left side whose products with a group of codes of 8
+// bits fit in a sum of 32.
+float most_of_wide(std::int64_t group) {
+  constexpr std::int64_t kSum = std::numeric_limits<std::int32_t>::max();
+  constexpr std::int64_t kCode = std::numeric_limits<std::int16_t>::max();
+  return static_cast<float>(std::min(kCode, kSum / (128 * group)));
 }
+
+}  // namespace
 
 void quantised_round(const QuantisedLayout& layout, const float* a,
                      std::int64_t a_stride, std::int64_t m,
                      std::byte* to) noexcept {
-  const std::size_t row_bytes = rounded_row_bytes(layout);
-  const std::int64_t padding = layout.padded_k() - layout.k;
-  for (std::int64_t row = 0; row < m; ++row, a += a_stride, to += row_bytes) {
+  const RoundedRowLayout row(layout);
+  const auto padding = static_cast<std::size_t>(layout.padded_k() - layout.k);
+  for (std::int64_t i = 0; i < m; ++i, a += a_stride, to += row.bytes) {
     auto* const scales = reinterpret_cast<float*>(to);
-    auto* const codes =
-        reinterpret_cast<std::int8_t*>(to) + row_bytes - layout.padded_k();
-    HWY_DYNAMIC_DISPATCH(run_round_row)
-    ({.x = a,
-      .k = layout.k,
-      .group = layout.group,
-      .most = 127.0f,
-      .codes = codes,
-      .scales = scales,
-      .sums = rounded_row_has_sums(layout.bits, layout.has_minima)
-                  ? scales + layout.groups()
-                  : nullptr,
-      .bits = layout.bits});
-    std::fill_n(codes + layout.k, padding, std::int8_t{0});
+    auto* const sums =
+        layout.has_minima ? reinterpret_cast<float*>(to + row.sums) : nullptr;
+    if (layout.bits == CodeBits::k8) {
+      auto* const codes = reinterpret_cast<std::int16_t*>(to + row.codes);
+      HWY_DYNAMIC_DISPATCH(run_round_wide)
+      ({.x = a,
+        .k = layout.k,
+        .group = layout.group,
+        .most = most_of_wide(layout.group),
+        .codes = codes,
+        .scale = scales,
+        .sums = sums});
+      std::fill_n(codes + layout.k, padding, std::int16_t{0});
+    } else {
+      auto* const codes = reinterpret_cast<std::int8_t*>(to + row.codes);
+      HWY_DYNAMIC_DISPATCH(run_round_groups)
+      ({.x = a,
+        .k = layout.k,
+        .group = layout.group,
+        .codes = codes,
+        .scales = scales,
+        .sums = sums});
+      std::fill_n(codes + layout.k, padding, std::int8_t{0});
+    }
   }
 }
 

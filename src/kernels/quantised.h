@@ -6,27 +6,29 @@
 
 // Products with weights of few bits. A weight is scale * code + minimum, where
 // a group of consecutive weights of one column shares scale and minimum. The
-// left side is rounded to codes of 8 bits, a scale for each of the same groups,
-// so that the sum over a group is one of integers and exact. Then, in float,
-// group by group in index order,
+// left side is rounded to integers, too, so that the sum over a group is one of
+// integers and exact. Then, in float, group by group in index order,
 //
-//   c = fma(float(sum of codes * codes), scale * scale of a, c)
-//   c = fma(minimum, scale of a * float(sum of a's codes), c)
+//   c = fma(float(sum of codes * codes), scale, c)
+//   c = fma(minimum, float(sum of a's codes), c)
 //
-// and the bias last: every target gives the same bits.
+// and the scale of a's row and the bias last: every target gives the same bits.
+// That is for codes of 8 bits, where a row of a is rounded to 16 bits with one
+// scale (fewer where a long group would not fit in a sum of 32 bits). For codes
+// of 4 bits a is rounded to 8 bits with a scale for each group, which takes
+// the places of scale and 1 above: scale * scale of a, float(sum) * scale of a.
 //
 // The right side lies in panels of 16 columns. A panel is group after group;
-// a group is 16 scales, 16 minima if there are any, and the codes, four steps
-// of k of a column side by side: [group / 4][16][4]. Of codes of 4 bits one
-// byte holds those of two neighbours in that order of steps: the lower half is
-// the even step.
+// a group is 16 scales, 16 minima if there are any, and the codes. Of codes of
+// 8 bits two steps of k of a column lie side by side: [group / 2][16][2]. Of
+// codes of 4 bits it is four, [group / 4][16][4], and one byte holds those of
+// two neighbours in that order of steps: the lower half is the even step.
 namespace regard::kernels {
 
 inline constexpr std::int64_t kQuantisedColumns = 16;
 
 enum class CodeBits {
   k8,  // -128 .. 127
-  k7,  // -64 .. 63, stored as bytes with 64 added
   k4,  // 0 .. 15
 };
 enum class ScaleType { kFloat32, kFloat16 };
@@ -37,10 +39,9 @@ struct QuantisedLayout {
   std::int64_t group = 32;
   CodeBits bits = CodeBits::k8;
   ScaleType scales = ScaleType::kFloat32;  // of the minima, too
-  bool has_minima = false;                 // never of codes of 7 bits,
-                                           // whose scales are float32
+  bool has_minima = false;
 
-  // So many products of 8 bits fit in a sum of 32.
+  // So many products with 8 bits on either side fit in a sum of 32.
   static constexpr std::int64_t kLargestGroup = 1 << 16;
 
   std::int64_t groups() const { return (k + group - 1) / group; }
@@ -69,30 +70,51 @@ void quantised_pack_column(const QuantisedLayout& layout,
                            const QuantisedColumn& column, std::int64_t place,
                            std::byte* panel) noexcept;
 
-// Weights [k] as codes with scales [groups]: the largest of a group becomes
-// `most`, up to 127. Not finite: a scale of NaN, and codes of 0. So are the
-// rows of a left side rounded, with 127.
+// Weights [k] as codes of 8 bits with scales [groups]: the largest of a group
+// becomes 127. Not finite: a scale of NaN, and codes of 0.
 void quantise_groups(const float* weights, std::int64_t k, std::int64_t group,
-                     float most, std::int8_t* codes, float* scales) noexcept;
+                     std::int8_t* codes, float* scales) noexcept;
 
-// Rows of a that pass over a panel at a time.
-inline constexpr std::int64_t kQuantisedRows = 4;
+// Whole tiles have so many rows of a, or a divisor.
+inline constexpr std::int64_t kQuantisedRows = 12;
 
-// A rounded row of the left side: the scale of each group; then, where the
-// layout has minima, scale * sum of codes of each, or, for codes of 7 bits,
-// -64 * sum of codes as an integer; then codes [padded k].
-constexpr bool rounded_row_has_sums(CodeBits bits, bool has_minima) {
-  return bits == CodeBits::k7 || has_minima;
+// A rounded row of the left side. For codes of 8 bits: the scale of the row;
+// then, where the layout has minima, the sum of the codes of each group as a
+// float; then codes of 16 bits [padded k]. For codes of 4 bits: the scale of
+// each group; then, with minima, scale * sum of codes of each; then codes of 8
+// bits [padded k].
+struct RoundedRowLayout {
+  explicit RoundedRowLayout(const QuantisedLayout& layout) {
+    const bool wide = layout.bits == CodeBits::k8;
+    const auto groups = static_cast<std::size_t>(layout.groups());
+    sums = (wide ? 1 : groups) * sizeof(float);
+    codes = sums + (layout.has_minima ? groups : 0) * sizeof(float);
+    bytes = codes + static_cast<std::size_t>(layout.padded_k()) *
+                        (wide ? sizeof(std::int16_t) : sizeof(std::int8_t));
+  }
+  std::size_t sums, codes;  // where they begin
+  std::size_t bytes;
+};
+inline std::size_t rounded_row_bytes(const QuantisedLayout& layout) {
+  return RoundedRowLayout(layout).bytes;
 }
-std::size_t rounded_row_bytes(const QuantisedLayout& layout);
-struct RoundedRow {
+
+// What the targets round: x [k] to 8 bits by groups, or to at most `most` as a
+// whole.
+struct RoundedGroups {
   const float* x;
   std::int64_t k, group;
-  float most;  // what the largest magnitude of a group becomes
   std::int8_t* codes;
-  float* scales;
-  float* sums = nullptr;  // null for none
-  CodeBits bits = CodeBits::k8;
+  float* scales;          // [groups]
+  float* sums = nullptr;  // [groups], scale * sum of codes; null for none
+};
+struct RoundedWide {
+  const float* x;
+  std::int64_t k, group;
+  float most;
+  std::int16_t* codes;
+  float* scale;
+  float* sums;  // [groups], the sums of codes; null for none
 };
 
 // Rows [m, k] of a, a_stride apart, one after the other into `to`, which is

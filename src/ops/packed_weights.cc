@@ -326,12 +326,9 @@ std::size_t PackedWeights::rounded_row_bytes() const {
 }
 
 bool PackedWeights::rounds_as(const PackedWeights& other) const {
-  const auto is_k7 = [](const kernels::QuantisedLayout& layout) {
-    return layout.bits == kernels::CodeBits::k7;
-  };
   return layout_.k == other.layout_.k && layout_.group == other.layout_.group &&
          layout_.has_minima == other.layout_.has_minima &&
-         is_k7(layout_) == is_k7(other.layout_);
+         layout_.bits == other.layout_.bits;
 }
 
 void PackedWeights::round(ConstRows x, std::byte* to) const {

@@ -38,8 +38,7 @@ std::size_t codes_bytes(const kernels::QuantisedLayout& layout,
 kernels::QuantisedLayout int8_layout(std::int64_t in) {
   constexpr std::int64_t kGroup = 64;
   const std::int64_t whole = blocks_of(std::max<std::int64_t>(in, 1), 8) * 8;
-  return {
-      .k = in, .group = std::min(whole, kGroup), .bits = kernels::CodeBits::k7};
+  return {.k = in, .group = std::min(whole, kGroup)};
 }
 kernels::QuantisedLayout int4_layout(std::int64_t in) {
   return {.k = in,
@@ -51,7 +50,7 @@ kernels::QuantisedLayout int4_layout(std::int64_t in) {
 
 void round_to_int8(const float* weights, std::int64_t in,
                    const GroupedWeights::Row& to) {
-  kernels::quantise_groups(weights, in, int8_layout(in).group, 63.0f, to.codes,
+  kernels::quantise_groups(weights, in, int8_layout(in).group, to.codes,
                            to.scales);
 }
 

@@ -29,8 +29,7 @@ struct GroupedWeights {
   FunctionRef<void(std::int64_t row, const Row& to)> read;
 };
 
-// Groups of 64, so that one large input spoils no more than its neighbours. Of
-// the 8 bits codes use 7: two products with 8-bit inputs then fit in 16 bits.
+// Groups of 64 with floats as scales.
 kernels::QuantisedLayout int8_layout(std::int64_t in);
 // Groups of 32 with half floats as scale and minimum.
 kernels::QuantisedLayout int4_layout(std::int64_t in);

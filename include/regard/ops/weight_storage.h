@@ -8,10 +8,10 @@ namespace regard::ops {
 enum class WeightStorage {
   kFloat32,
   kBFloat16,  // products round their input to bf16 and sum in float
-  // Products round their input to 8 bits and sum integers
+  // Products round their input, too, and sum integers
   // (docs/adr/0027-integer-sums-by-groups.md):
-  kInt8,  // a scale for each 32 of a row
-  kInt4,  // a scale and a minimum for each 32 of a row
+  kInt8,  // a scale for each 64 of a row; the input has 16 bits
+  kInt4,  // a scale and a minimum for each 32; the input has 8 bits
   // As the file has them: integers where it has integers, else float32.
   kAsStored,
 };

@@ -302,6 +302,58 @@ def folders():
     yield "ctranslate2_int8", ctranslate2(True)
 
 
+def gguf(kind):
+    """A whole Llama with the tokenizer of GPT-2 or of SentencePiece."""
+    w = Weights()
+
+    def text(value):
+        return struct.pack("<Q", len(value.encode())) + value.encode()
+
+    def array(number, values, pack):
+        return struct.pack("<IQ", number, len(values)) + b"".join(pack(value) for value in values)
+
+    if kind == "gpt2":
+        pieces = ["<s>", "</s>"] + list("catdosx\u0120") + ["at", "cat", "do", "ca"]
+        tokenizer = {"tokenizer.ggml.pre": (8, text("gpt-2")),
+                     "tokenizer.ggml.merges": (9, array(8, ["a t", "c at", "d o"], text))}
+    else:
+        pieces = ["<unk>", "<s>", "</s>", "<0x0A>", "<0x63>"] + list("catdo\u2581") + ["at", "cat", "do"]
+        tokenizer = {"tokenizer.ggml.scores": (9, array(6, [-float(i) for i in range(14)],
+                                                        lambda score: struct.pack("<f", score)))}
+    assert len(pieces) == VOCAB
+    types = [3, 3] + [1] * 12 if kind == "gpt2" else [2, 3, 3, 6, 6] + [1] * 9
+    settings = {
+        "general.architecture": (8, text("llama")),
+        **{"llama." + key: (4, struct.pack("<I", value)) for key, value in (
+            ("context_length", PLACES), ("embedding_length", 32), ("block_count", 1), ("feed_forward_length", 32),
+            ("attention.head_count", HEADS), ("attention.head_count_kv", 1), ("rope.dimension_count", 16))},
+        "llama.attention.layer_norm_rms_epsilon": (6, struct.pack("<f", 1e-5)),
+        "tokenizer.ggml.model": (8, text(kind)),
+        "tokenizer.ggml.tokens": (9, array(8, pieces, text)),
+        "tokenizer.ggml.token_type": (9, array(5, types, lambda number: struct.pack("<i", number))),
+        "tokenizer.ggml.bos_token_id": (4, struct.pack("<I", types.index(3))),
+        "tokenizer.ggml.eos_token_id": (4, struct.pack("<I", types.index(3) + 1)),
+        "tokenizer.chat_template": (8, text("{% for m in messages %}<|im_start|><|im_end|>{% endfor %}")),
+        **tokenizer}
+    shapes = {"token_embd": (32, VOCAB), "output_norm": (32,), "blk.0.attn_norm": (32,), "blk.0.ffn_norm": (32,),
+              "blk.0.attn_q": (32, 32), "blk.0.attn_k": (32, 16), "blk.0.attn_v": (32, 16),
+              "blk.0.attn_output": (32, 32), "blk.0.ffn_gate": (32, 32), "blk.0.ffn_up": (32, 32),
+              "blk.0.ffn_down": (32, 32)}
+    infos, data = b"", b""
+    for name, shape in shapes.items():
+        matrix = len(shape) == 2
+        infos += text(name + ".weight") + struct.pack("<I", len(shape)) + b"".join(
+            struct.pack("<Q", extent) for extent in shape) + struct.pack("<IQ", 2 if matrix else 0, len(data))
+        if matrix:  # Q4_0: a half-precision scale for 32 numbers of 4 bits
+            data += b"".join(struct.pack("<e", 0.125) + w.random.randbytes(16) for _ in range(shape[1]))
+        else:
+            data += struct.pack("<32f", *w.floats((32,)))
+        data += bytes(-len(data) % 32)
+    head = b"GGUF" + struct.pack("<IQQ", 3, len(shapes), len(settings))
+    head += b"".join(text(key) + struct.pack("<I", number) + value for key, (number, value) in settings.items()) + infos
+    return head + bytes(-len(head) % 32) + data
+
+
 def chat_templates():
     turns = "{%% for m in messages %%}%s{%% endfor %%}{%% if add_generation_prompt %%}%s{%% endif %%}"
     yield "chatml", turns % ("{{'<|im_start|>' + m.role + '\\n' + m.content + '<|im_end|>\\n'}}",
@@ -336,6 +388,8 @@ def files():
     corpus = pathlib.Path(__file__).parent / "corpus"
     for name in ("llama2c/tied", "language_model/tokenizer", "language_model/small"):
         yield "model_" + name.replace("/", "_"), b"m" + (corpus / name).read_bytes()
+    yield "model_gpt2", b"m" + gguf("gpt2")
+    yield "model_llama", b"m" + gguf("llama")
 
 
 def write(folder, seeds):

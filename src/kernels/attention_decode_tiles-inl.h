@@ -135,7 +135,7 @@ HWY_INLINE void decode_score_tile(const float* HWY_RESTRICT q, std::int64_t d_k,
   constexpr int kLine = static_cast<int>(64 / (kBlockKeys * sizeof(T)));
   const Tag d;
   Vec sum[kRows][kVecs];
-  const auto clear = [&] HWY_ATTR {
+  const auto clear = [&]() HWY_ATTR {
     HWY_UNROLL(4)
     for (int r = 0; r < kRows; ++r) {
       HWY_UNROLL(8)

@@ -292,11 +292,14 @@ class Importer {
     for (const std::string& of : {side, std::string("shared")}) {
       const std::string name = of + "_vocabulary";
       const fs::path text = folder_ / (name + ".txt");
-      if (fs::exists(text)) return text::read_lines(text);
+      if (io::is_there(text)) {
+        io::check_regular(text, kWhere);
+        return text::read_lines(text);
+      }
       const fs::path path = folder_ / (name + ".json");
-      if (!fs::exists(path)) continue;
+      if (!io::is_there(path)) continue;
       const auto json =
-          nlohmann::json::parse(io::read_file(path, kWhere), nullptr, false);
+          nlohmann::json::parse(io::read_regular(path, kWhere), nullptr, false);
       std::vector<std::string> pieces;
       for (const auto& piece : json) {
         if (!json.is_array() || !piece.is_string()) break;
@@ -319,10 +322,10 @@ class Importer {
          {folder_ / (std::string(side) + ".spm"),
           folder_ / "sentencepiece.model", folder_ / "spm.model",
           above / "sentencepiece.model"}) {
-      if (fs::exists(path)) return path;
+      if (io::is_there(path)) return path;
     }
     for (const fs::path& path : {folder_ / "bpe.model", above / "bpe.model"}) {
-      if (!fs::exists(path)) continue;
+      if (!io::is_there(path)) continue;
       throw_parse_error(kWhere, "'", path.string(),
                         "' is of a tokenizer that is not read; SentencePiece's "
                         "models are");
@@ -358,7 +361,7 @@ class Importer {
   void read_vocabularies() {
     const fs::path path = folder_ / "config.json";
     nlohmann::json config = nlohmann::json::object();
-    if (fs::exists(path)) config = read_json_object(path);
+    if (io::is_there(path)) config = read_json_object(path);
     const auto text = [&](const char* key, const std::string& fallback) {
       return text_in(config, key, path, fallback);
     };
@@ -386,7 +389,7 @@ class Importer {
     tokens.begin =
         zero_start_ ? nn::kZeroEmbedding : result_.target->id_of(start);
     const fs::path names = folder_.parent_path() / "metadata.json";
-    if (folder_.filename() == "model" && fs::exists(names)) {
+    if (folder_.filename() == "model" && io::is_there(names)) {
       const nlohmann::json json = read_json_object(names);
       result_.config.languages.source =
           text_in(json, "from_code", names, "source");

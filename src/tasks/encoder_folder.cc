@@ -55,11 +55,6 @@ Pooling pooling_named(const Field& name) {
       io::in_quotes(name.text()));
 }
 
-bool is_file(const fs::path& path) {
-  std::error_code error;
-  return fs::is_regular_file(path, error);
-}
-
 std::string where_of(const fs::path& path) {
   return std::string(kWhere) + ": '" + path.string() + "'";
 }
@@ -67,7 +62,7 @@ std::string where_of(const fs::path& path) {
 // read(text of the file, how its errors start), where the file is there.
 template <typename Read>
 void if_there(const fs::path& path, const Read& read) {
-  if (is_file(path)) read(io::read_file(path, kWhere), where_of(path));
+  if (io::is_there(path)) read(io::read_regular(path, kWhere), where_of(path));
 }
 
 void check_is_folder(const fs::path& folder) {
@@ -86,15 +81,15 @@ void check_is_folder(const fs::path& folder) {
 // Says what to do about weights in another format.
 fs::path weights_in(const fs::path& folder) {
   const fs::path weights = folder / "model.safetensors";
-  if (is_file(weights)) return weights;
+  if (io::is_there(weights)) return weights;
   const std::string where = where_of(folder);
-  if (is_file(folder / "model.safetensors.index.json")) {
+  if (io::is_there(folder / "model.safetensors.index.json")) {
     throw_parse_error(where.c_str(),
                       "the weights are in several files; save the model as one "
                       "with transformers' save_pretrained(folder, "
                       "max_shard_size='100GB')");
   }
-  if (is_file(folder / "pytorch_model.bin")) {
+  if (io::is_there(folder / "pytorch_model.bin")) {
     throw_parse_error(
         where.c_str(),
         "there is pytorch_model.bin and no model.safetensors; make one with "
@@ -102,7 +97,7 @@ fs::path weights_in(const fs::path& folder) {
         ".save_pretrained(folder)");
   }
   for (const char* name : {"model.onnx", "onnx/model.onnx"}) {
-    if (!is_file(folder / name)) continue;
+    if (!io::is_there(folder / name)) continue;
     throw_parse_error(where.c_str(), "there is ", name,
                       " and no model.safetensors; the same model in "
                       "safetensors is what is needed, as Hugging Face has it "
@@ -224,10 +219,10 @@ void parse_prompts(const std::string& json, const std::string& where,
 bool is_text_encoder(const fs::path& folder) {
   try {
     // A folder of sentence-transformers, or of transformers.
-    if (is_file(folder / "modules.json")) return true;
+    if (io::is_there(folder / "modules.json")) return true;
     const fs::path path = folder / "config.json";
-    if (!is_file(path)) return false;
-    const auto root = text::parse_json(io::read_file(path, kWhere), kWhere);
+    if (!io::is_there(path)) return false;
+    const auto root = text::parse_json(io::read_regular(path, kWhere), kWhere);
     const std::string type = Field(root, kWhere).text("model_type", "");
     return is_encoder_type(type);
   } catch (const std::exception&) {
@@ -245,17 +240,18 @@ EncoderFolder read_encoder_folder(const fs::path& folder) {
   found.tokenizer =
       modules.transformer.empty() ? folder : folder / modules.transformer;
   const fs::path config_file = found.tokenizer / "config.json";
-  if (!is_file(config_file)) {
+  if (!io::is_there(config_file)) {
     throw_io_error(kWhere, "'", found.tokenizer.string(),
                    "' is no model: it has no config.json");
   }
-  found.settings = parse_encoder_config(io::read_file(config_file, kWhere),
+  found.settings = parse_encoder_config(io::read_regular(config_file, kWhere),
                                         where_of(config_file));
   TextEncoderConfig& config = found.settings.config;
   config.normalize = modules.normalize;
   if (modules.has_pooling) {
     const fs::path path = folder / modules.pooling / "config.json";
-    config.pooling = parse_pooling(io::read_file(path, kWhere), where_of(path));
+    config.pooling =
+        parse_pooling(io::read_regular(path, kWhere), where_of(path));
   }
   const auto read = [&](const fs::path& path, const auto& parse) {
     if_there(path, [&](const auto& json, const auto& where) {

@@ -94,9 +94,9 @@ Files open_files(const fs::path& folder) {
   const fs::path whole = folder / "model.safetensors";
   const fs::path index = folder / "model.safetensors.index.json";
   std::set<std::string> names;
-  if (fs::exists(index) && !fs::exists(whole)) {
+  if (io::is_there(index) && !io::is_there(whole)) {
     const std::string where = where_of(index);
-    const auto json = text::parse_json(io::read_file(index, kWhere), where);
+    const auto json = text::parse_json(io::read_regular(index, kWhere), where);
     const Field map = Field(json, where)["weight_map"];
     for (const std::string& tensor : map.keys()) {
       const Field file = map[tensor.c_str()];
@@ -200,8 +200,8 @@ void add_parameter(const std::shared_ptr<const SafetensorsFile>& file,
 }
 
 nlohmann::json read_json(const fs::path& path) {
-  if (!fs::is_regular_file(path)) return {};
-  return text::parse_json(io::read_file(path, kWhere), where_of(path));
+  if (!io::is_there(path)) return {};
+  return text::parse_json(io::read_regular(path, kWhere), where_of(path));
 }
 
 }  // namespace
@@ -229,7 +229,7 @@ std::string hugging_face_name(const std::string& type,
 LanguageModel LanguageModel::from_folder(const fs::path& folder,
                                          ops::WeightStorage weights) {
   const fs::path path = folder / "config.json";
-  const std::string text = io::read_file(path, kWhere);
+  const std::string text = io::read_regular(path, kWhere);
   const LanguageModelConfig config =
       parse_hugging_face_config(text, where_of(path));
   const auto json = text::parse_json(text, where_of(path));
@@ -269,8 +269,8 @@ std::vector<std::int32_t> folder_stop_tokens(const fs::path& folder) {
 }
 
 std::string folder_chat_template(const fs::path& folder) {
-  if (fs::is_regular_file(folder / "chat_template.jinja")) {
-    return io::read_file(folder / "chat_template.jinja", kWhere);
+  if (io::is_there(folder / "chat_template.jinja")) {
+    return io::read_regular(folder / "chat_template.jinja", kWhere);
   }
   for (const char* name : {"tokenizer_config.json", "chat_template.json"}) {
     const nlohmann::json json = read_json(folder / name);

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "io/quote.h"
+#include "io/read_file.h"
 #include "regard/core/error.h"
 #include "regard/io/safetensors.h"
 #include "tasks/imported_translator.h"
@@ -56,7 +57,7 @@ class Importer {
     given_ = SafetensorsFile::open(folder / kWeightsFile).state_dict();
     // What generation_config.json says goes before the same in config.json.
     const fs::path path = folder / "generation_config.json";
-    if (fs::exists(path, error)) generation_ = read_json_object(path);
+    if (io::is_there(path)) generation_ = read_json_object(path);
   }
 
   ImportedTranslator run() {
@@ -179,6 +180,7 @@ class Importer {
   void read_bart(bool marian);
   void read_t5();
   void read_tokens(const std::string& type);
+  void read_bad_words();
   std::int32_t token(const char* key, std::int32_t fallback) const;
 
   fs::path folder_, config_path_;
@@ -341,6 +343,27 @@ std::int32_t Importer::token(const char* key, std::int32_t fallback) const {
   return fallback;
 }
 
+// [[58100], ...]: pieces that are never said.
+void Importer::read_bad_words() {
+  constexpr const char* kKey = "bad_words_ids";
+  std::vector<std::int32_t>& never = result_.tokens.never;
+  never.clear();
+  const json& from = generation_.contains(kKey) ? generation_ : config_;
+  const auto bad = from.find(kKey);
+  if (bad == from.end() || bad->is_null()) return;
+  const auto is_piece = [&](const json& word) {
+    return word.is_array() && word.size() == 1 && word[0].is_number_integer() &&
+           word[0] >= 0 && word[0] < result_.config.model.target_vocab;
+  };
+  if (!bad->is_array() || !std::all_of(bad->begin(), bad->end(), is_piece)) {
+    throw_parse_error(kWhere, "'", config_path_.string(), "': ", kKey,
+                      " must be a list of lists, each with one piece's number "
+                      "below ",
+                      result_.config.model.target_vocab);
+  }
+  for (const json& word : *bad) never.push_back(word[0].get<std::int32_t>());
+}
+
 void Importer::read_tokens(const std::string& type) {
   std::shared_ptr<const text::Tokenizer> both = text::load_tokenizer(folder_);
   const text::SpecialIds special = both->special();
@@ -358,16 +381,7 @@ void Importer::read_tokens(const std::string& type) {
                       "sentence, its tokenizer the end; they are ",
                       tokens.begin, ", ", tokens.end, " and ", special.end);
   }
-  tokens.never.clear();
-  const json& bad = generation_.contains("bad_words_ids")
-                        ? generation_["bad_words_ids"]
-                        : config_["bad_words_ids"];
-  for (const json& word : bad) {
-    if (bad.is_array() && word.is_array() && word.size() == 1 &&
-        word[0].is_number_integer()) {
-      tokens.never.push_back(word[0].get<std::int32_t>());
-    }
-  }
+  read_bad_words();
   result_.source = result_.target = std::move(both);
   result_.config.whole_texts = type != "marian";
 }

@@ -9,6 +9,7 @@
 #include "regard/core/error.h"
 #include "regard/core/float16.h"
 #include "tasks/imported_translator.h"
+#include "text/tokenizers.h"
 
 namespace regard::tasks {
 namespace {
@@ -75,8 +76,8 @@ Tensor as_float32(const Tensor& tensor, const std::string& name) {
 }
 
 nlohmann::json read_json_object(const std::filesystem::path& path) {
-  const auto json = nlohmann::json::parse(io::read_file(path, kWhere), nullptr,
-                                          /*allow_exceptions=*/false);
+  const std::string where = std::string(kWhere) + ": '" + path.string() + "'";
+  auto json = text::parse_json(io::read_regular(path, kWhere), where);
   if (!json.is_object()) {
     throw_parse_error(kWhere, "'", path.string(), "' is no object of JSON");
   }

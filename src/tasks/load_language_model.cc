@@ -5,10 +5,10 @@
 #include <cstring>
 #include <fstream>
 #include <string>
-#include <string_view>
 #include <system_error>
 #include <utility>
 
+#include "io/read_file.h"
 #include "regard/core/error.h"
 #include "regard/tasks/language_model.h"
 #include "tasks/language_files.h"
@@ -127,10 +127,11 @@ LanguageModel LanguageModel::from_llama2c(const Llama2cFile& file,
 LoadedModel load_language_model(const fs::path& model,
                                 const std::optional<fs::path>& tokenizer,
                                 ops::WeightStorage weights) {
-  if (fs::is_directory(model)) return load_folder(model, tokenizer, weights);
-  std::array<char, 4> start{};
-  std::ifstream(model, std::ios::binary).read(start.data(), start.size());
-  const bool is_gguf = std::string_view(start.data(), start.size()) == "GGUF";
+  std::error_code error;
+  if (fs::is_directory(model, error)) {
+    return load_folder(model, tokenizer, weights);
+  }
+  const bool is_gguf = io::read_start(model, 4, kWhere) == "GGUF";
   return is_gguf ? load_gguf(model, tokenizer, weights)
                  : load_llama2c(model, tokenizer, weights);
 }

@@ -115,7 +115,7 @@ ModelFolder load_model_without_tokenizer(const fs::path& folder,
   const fs::path file = folder / kConfigFile;
   model.config_name = std::string(where) + ": '" + file.string() + "'";
   *model.config =
-      text::parse_json(io::read_file(file, where), model.config_name);
+      text::parse_json(io::read_regular(file, where), model.config_name);
   const std::string found = model.field()["kind"].text();
   if (found != kind) {
     throw_parse_error(where, "'", file.string(), "' must be of the kind '",

@@ -34,7 +34,7 @@ ModelKind find_model_kind(const fs::path& path) {
                       "modules.json nor the model.bin of CTranslate2");
   }
   const std::string where = std::string(kWhere) + ": '" + config.string() + "'";
-  const auto json = text::parse_json(io::read_file(config, kWhere), where);
+  const auto json = text::parse_json(io::read_regular(config, kWhere), where);
   const text::Field file(json, where);
   const std::string kind = file.text("kind", "");
   if (kind == kTranslatorKind || kind == kSummarizerKind)

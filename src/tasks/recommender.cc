@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "io/atomic_file.h"
+#include "io/read_file.h"
 #include "regard/core/error.h"
 #include "regard/text/lines.h"
 #include "regard/train/batches.h"
@@ -185,6 +186,7 @@ Recommender Recommender::load(const fs::path& folder) {
   ModelFolder model = load_model_without_tokenizer(folder, kKind, kLoad);
   RecommenderConfig config;
   config.encoder = encoder_from(model.field()["encoder"]);
+  io::check_regular(folder / kItemsFile, kLoad);
   return fitted(folder, kLoad, [&] {
     return Recommender(std::move(config), text::read_lines(folder / kItemsFile),
                        std::move(model.weights));

@@ -107,8 +107,8 @@ Translator Translator::load(const fs::path& folder,
   const fs::path ctranslate2 = find_ctranslate2(folder);
   const bool of_others =
       !ctranslate2.empty() ||
-      (fs::is_regular_file(config_path, error) &&
-       is_hugging_face(io::read_file(config_path, "Translator::load")));
+      (io::is_there(config_path) &&
+       is_hugging_face(io::read_regular(config_path, "Translator::load")));
   try {
     if (!of_others) {
       TranslatorFiles files = load_translator_files(folder);

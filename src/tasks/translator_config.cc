@@ -7,6 +7,7 @@
 #include "regard/core/error.h"
 #include "regard/tasks/translator.h"
 #include "tasks/imported_translator.h"
+#include "text/tokenizers.h"
 
 namespace regard::tasks {
 namespace {
@@ -145,7 +146,8 @@ TranslatorConfig config_from_json(const std::string& text,
                                   const std::string& name) {
   TranslatorConfig config;
   try {
-    const json root = json::parse(text);
+    const json root =
+        text::parse_json(text, "Translator::load: '" + name + "'");
     config.whole_texts = root.at("kind") == kSummarizerKind;
     if (!config.whole_texts && root.at("kind") != kTranslatorKind) {
       throw_parse_error(

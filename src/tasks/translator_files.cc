@@ -74,7 +74,7 @@ TranslatorFiles load_translator_files(const fs::path& folder) {
   check_is_model(folder, config_path);
   TranslatorFiles files;
   files.config = config_from_json(
-      io::read_file(config_path, "Translator::load"), config_path.string());
+      io::read_regular(config_path, "Translator::load"), config_path.string());
   files.tokenizer = text::load_tokenizer(folder);
   if (!has_first_pieces(*files.tokenizer)) {
     const text::SpecialIds special = files.tokenizer->special();

@@ -143,7 +143,7 @@ BytePairTokenizer::BytePairTokenizer(BytePairVocabulary vocabulary)
 BytePairTokenizer BytePairTokenizer::load_llama2c(
     const std::filesystem::path& path) {
   constexpr const char* kWhere = "BytePairTokenizer::load_llama2c";
-  return read_llama2c(io::read_file(path, kWhere),
+  return read_llama2c(io::read_regular(path, kWhere),
                       std::string(kWhere) + ": '" + path.string() + "'");
 }
 

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which tokenizer a folder or a file holds, and what all of them share.
 #include <algorithm>
-#include <array>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -26,15 +24,15 @@ std::string where_of(const fs::path& path) {
 }
 
 bool has(const fs::path& folder, const char* name) {
-  return fs::exists(folder / name);
+  return io::is_there(folder / name);
 }
 
 SideFiles read_side_files(const fs::path& folder) {
   SideFiles side;
   const auto read = [&](const char* name, nlohmann::json& json) {
-    if (!fs::is_regular_file(folder / name)) return;
+    if (!has(folder, name)) return;
     side.where = where_of(folder / name);
-    json = parse_json(io::read_file(folder / name, kWhere), side.where);
+    json = parse_json(io::read_regular(folder / name, kWhere), side.where);
     if (!json.is_object()) Field(json, side.where).expect("an object");
   };
   read("special_tokens_map.json", side.special);
@@ -69,7 +67,7 @@ Save copies_with_side(const fs::path& folder, std::vector<std::string> names) {
 
 std::vector<std::string> pieces_of(const fs::path& path) {
   const std::string where = where_of(path);
-  const auto json = parse_json(io::read_file(path, kWhere), where);
+  const auto json = parse_json(io::read_regular(path, kWhere), where);
   const Field file(json, where);
   std::vector<std::string> pieces;
   if (json.is_array()) {
@@ -94,7 +92,7 @@ std::unique_ptr<Tokenizer> load_marian(const fs::path& folder) {
   const fs::path model = folder / "source.spm";
   auto tokenizer = renumbered(
       parse_sentencepiece(
-          io::read_file(model, kWhere), where_of(model),
+          io::read_regular(model, kWhere), where_of(model),
           copies_with_side(folder, {"source.spm", "target.spm", "vocab.json"})),
       pieces_of(folder / "vocab.json"), "<unk>");
   return tokenizer;
@@ -104,18 +102,13 @@ std::unique_ptr<Tokenizer> load_file(const fs::path& path) {
   const fs::path folder = path.parent_path();
   const std::string name = path.filename().string();
   const std::string where = where_of(path);
-  std::array<char, 4> start{};
-  {
-    std::ifstream in(path, std::ios::binary);
-    in.read(start.data(), start.size());
-  }
-  if (std::string_view(start.data(), start.size()) == "GGUF") {
+  if (io::read_start(path, 4, kWhere) == "GGUF") {
     return load_tokenizer(GgufFile::open(path));
   }
   const std::string extension = path.extension().string();
   if (name == kWordFile) return load_words(path);
   if (extension == ".txt") {
-    return parse_vocab_txt(io::read_file(path, kWhere), where,
+    return parse_vocab_txt(io::read_regular(path, kWhere), where,
                            read_side_files(folder),
                            copies_with_side(folder, {name}));
   }
@@ -124,7 +117,7 @@ std::unique_ptr<Tokenizer> load_file(const fs::path& path) {
         BytePairTokenizer::load_llama2c(path));
   }
   if (extension == ".model" || extension == ".spm") {
-    std::string bytes = io::read_file(path, kWhere);
+    std::string bytes = io::read_regular(path, kWhere);
     if (name == kSentencePieceFile) {
       return own_sentencepiece(std::move(bytes), where);
     }
@@ -132,18 +125,16 @@ std::unique_ptr<Tokenizer> load_file(const fs::path& path) {
   }
   if (name == "vocab.json" && has(folder, "merges.txt")) {
     return parse_vocab_and_merges(
-        io::read_file(path, kWhere),
-        io::read_file(folder / "merges.txt", kWhere), where,
+        io::read_regular(path, kWhere),
+        io::read_regular(folder / "merges.txt", kWhere), where,
         read_side_files(folder),
         copies_with_side(folder, {"vocab.json", "merges.txt"}));
   }
   if (extension == ".json") {
-    return parse_tokenizer_json(io::read_file(path, kWhere), where,
+    return parse_tokenizer_json(io::read_regular(path, kWhere), where,
                                 read_side_files(folder),
                                 copies_with_side(folder, {name}));
   }
-  // One that is not there, or cannot be read, says so.
-  io::read_file(path, kWhere);
   throw_parse_error(kWhere, "'", path.string(),
                     "' is none of the files that hold a tokenizer: "
                     "tokenizer.json, vocabulary.txt, vocab.txt, vocab.json, "

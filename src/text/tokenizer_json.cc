@@ -276,7 +276,12 @@ Json parse_json(std::string_view text, const std::string& where) {
   try {
     return Json::parse(text);
   } catch (const Json::exception& error) {
-    throw_parse_error(where.c_str(), "the file must be JSON: ", error.what());
+    // "[json.exception.parse_error.101] " stands before what is wrong.
+    const std::string_view what = error.what();
+    const std::size_t mark = what.find("] ");
+    throw_parse_error(
+        where.c_str(), "the file must be JSON: ",
+        what.substr(mark == std::string_view::npos ? 0 : mark + 2));
   }
 }
 

@@ -29,9 +29,10 @@ Trace trace_translation(const tasks::Translator& translator,
 Note read_note(const std::filesystem::path& model) {
   constexpr const char* kWhere = "view::read_note";
   const std::filesystem::path path = model / "note.json";
-  if (!std::filesystem::exists(path)) return {};
-  const auto json = nlohmann::json::parse(io::read_file(path, kWhere), nullptr,
-                                          /*allow_exceptions=*/false);
+  if (!io::is_there(path)) return {};
+  const auto json =
+      nlohmann::json::parse(io::read_regular(path, kWhere), nullptr,
+                            /*allow_exceptions=*/false);
   Note note;
   bool strings = json.is_object();
   for (const auto& [language, line] : json.items()) {

@@ -8,6 +8,7 @@
 
 #include <csignal>
 #include <string>
+#include <utility>
 
 #include "io/files.h"
 #include "io/mapped_file.h"
@@ -218,6 +219,44 @@ TEST(ReadFile, GivesAllBytesAndNamesThePathAndTheReasonOfAFailure) {
                                             "directory");
   EXPECT_EQ(failure(folder.path()),
             "load_it: cannot read '" + base + "': it is a folder");
+}
+
+// A pipe that nobody writes to would be waited for.
+TEST(ReadRegular, RefusesWhatMayNeverEnd) {
+  const TemporaryFolder folder;
+  write_text(folder / "name", "12345");
+  EXPECT_EQ(read_regular(folder / "name", "load_it"), "12345");
+  EXPECT_EQ(read_start(folder / "name", 4, "load_it"), "1234");
+  EXPECT_EQ(read_start(folder / "name", 9, "load_it"), "12345");
+  ASSERT_EQ(::mkfifo((folder / "pipe").c_str(), 0600), 0);
+  const std::string base = folder.path().string();
+  for (const auto& [name, reason] :
+       {std::pair{"absent", "No such file or directory"},
+        {"", "it is a folder"},
+        {"pipe", "it is not a regular file"}}) {
+    const std::string text =
+        "load_it: cannot read '" + (folder / name).string() + "': " + reason;
+    EXPECT_EQ(text_of<IoError>([&] { read_regular(folder / name, "load_it"); }),
+              text);
+    EXPECT_EQ(
+        text_of<IoError>([&] { read_start(folder / name, 4, "load_it"); }),
+        text);
+  }
+  EXPECT_THAT(text_of<IoError>([] { read_regular("/dev/zero", "load_it"); }),
+              ::testing::HasSubstr("it is not a regular file"));
+}
+
+TEST(IsThere, IsTrueForWhateverHasTheName) {
+  const TemporaryFolder folder;
+  write_text(folder / "name", "");
+  fs::create_directory(folder / "folder");
+  fs::create_symlink("nothing", folder / "link");
+  ASSERT_EQ(::mkfifo((folder / "pipe").c_str(), 0600), 0);
+  for (const char* name : {"name", "folder", "link", "pipe"}) {
+    EXPECT_TRUE(is_there(folder / name)) << name;
+  }
+  EXPECT_FALSE(is_there(folder / "absent"));
+  EXPECT_FALSE(is_there(folder / "name/below"));
 }
 
 TEST(InQuotes, KeepsAMessageOnOneLineAndShort) {

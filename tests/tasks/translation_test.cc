@@ -279,7 +279,12 @@ TEST(Translator, NamesWhatIsWrongWithItsFolder) {
     write_text(folder / "config.json", text);
     EXPECT_THAT(load, ThrowsMessage<ParseError>(HasSubstr(message)));
   };
-  refusal("{", "", "is no config of a translator");
+  refusal("{", "", "config.json': the file must be JSON");
+  refusal("\"kind\"", "\"sort\"", "is no config of a translator");
+  // To write such a value out, or to copy it, would take all of the stack.
+  refusal("\"regard translator\"",
+          std::string(100000, '[') + std::string(100000, ']'),
+          "config.json': the file may be nested 64 deep at most");
   refusal("regard translator", "other", "is of another kind of model");
   refusal("\"relu\"", "\"sine\"", "has an unknown name: 'sine'");
   refusal("\"heads\": 4", "\"heads\": -4",

@@ -4,6 +4,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <sys/stat.h>
+
+#include <filesystem>
+#include <string>
 #include <thread>
 
 #include "io/files.h"
@@ -288,6 +292,30 @@ TEST_F(Pretrained, ErrorsNameTheFileTheFieldAndWhatWasExpected) {
               HasSubstr("is none of the files that hold a tokenizer"));
   EXPECT_THAT(text_of<IoError>([&] { load_tokenizer(folder_ / "nothing"); }),
               HasSubstr("cannot read"));
+}
+
+// What is there and cannot be read is not as if it were not there.
+TEST_F(Pretrained, SideFilesThatAreNoFilesAreRefused) {
+  const std::string tokenizer = "[UNK]\n[CLS]\n[SEP]\na\n";
+  for (const char* name : {"tokenizer_config.json", "special_tokens_map.json",
+                           "tokenizer.json", "vocab.txt"}) {
+    const auto refusal = [&] {
+      return text_of<IoError>([&] { load_tokenizer(folder_.path()); });
+    };
+    write_text(folder_ / "vocab.txt", tokenizer);
+    std::filesystem::remove(folder_ / name);
+    const std::string where =
+        "load_tokenizer: cannot read '" + (folder_ / name).string() + "': ";
+    std::filesystem::create_directory(folder_ / name);
+    EXPECT_EQ(refusal(), where + "it is a folder");
+    std::filesystem::remove(folder_ / name);
+    ASSERT_EQ(::mkfifo((folder_ / name).c_str(), 0600), 0);
+    EXPECT_EQ(refusal(), where + "it is not a regular file");
+    std::filesystem::remove(folder_ / name);
+    std::filesystem::create_symlink("nothing", folder_ / name);
+    EXPECT_EQ(refusal(), where + "No such file or directory");
+    std::filesystem::remove(folder_ / name);
+  }
 }
 
 TEST_F(Pretrained, GgufWithoutATokenizerThatIsKnownIsRefused) {

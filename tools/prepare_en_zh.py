@@ -4,7 +4,8 @@
 
     prepare_en_zh.py mono SOURCES FOLDER        Chinese text alone, to be translated back
     prepare_en_zh.py mix SOURCES FOLDER         train.tsv, everyday.tsv, valid.tsv
-    prepare_en_zh.py tests SOURCES FOLDER       tatoeba.en, tatoeba.zh, covost2.en, covost2.zh
+    prepare_en_zh.py tests SOURCES FOLDER [--seen PAIRS.tsv.gz]
+                                                tatoeba.en, tatoeba.zh, covost2.en, covost2.zh
 
 SOURCES holds train_NAME.tsv.gz and gloss_NAME.tsv.gz (English, a tab, Chinese),
 mono_NAME.txt.gz and test_NAME.tsv.gz. `mono` writes FOLDER/mono.zh, one sentence
@@ -12,6 +13,8 @@ a line; `mix` reads its translation, FOLDER/mono.en, where there is one. A pair 
 held out to validate with where a hash of its English sentence says so, and pairs
 that share a side with one of those are dropped, as is each pair that shares a
 side with a test: letters and digits are compared, case and punctuation are not.
+`--seen` leaves out of the tests what shares a side with other pairs, such as those
+that a model which is trained further had learnt from before.
 """
 
 import argparse
@@ -106,9 +109,10 @@ def write_mix(folder, out):
     write(out / "valid.tsv", [line(p) for p in sorted(held_out)])
 
 
-def write_tests(folder, out):
+def write_tests(folder, out, seen=None):
+    known = {key(side) for pair in (read_pairs(seen) if seen else ()) for side in pair}
     for name in ("tatoeba", "covost2"):
-        pairs = list(read_pairs(folder / f"test_{name}.tsv.gz"))
+        pairs = [pair for pair in read_pairs(folder / f"test_{name}.tsv.gz") if not known & set(map(key, pair))]
         for side, language in enumerate(("en", "zh")):
             write(out / f"{name}.{language}", [pair[side] for pair in pairs])
 
@@ -118,9 +122,15 @@ def main():
     parser.add_argument("what", choices=("mono", "mix", "tests"))
     parser.add_argument("sources", type=pathlib.Path)
     parser.add_argument("folder", type=pathlib.Path)
+    parser.add_argument("--seen", type=pathlib.Path)
     args = parser.parse_args()
+    if args.seen and args.what != "tests":
+        parser.error("--seen belongs to tests")
     args.folder.mkdir(parents=True, exist_ok=True)
-    {"mono": write_mono, "mix": write_mix, "tests": write_tests}[args.what](args.sources, args.folder)
+    if args.what == "tests":
+        write_tests(args.sources, args.folder, args.seen)
+    else:
+        {"mono": write_mono, "mix": write_mix}[args.what](args.sources, args.folder)
 
 
 if __name__ == "__main__":

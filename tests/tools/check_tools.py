@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests of the tools that guard the project: each must refuse what it is for."""
 
+import gzip
 import json
 import pathlib
 import re
@@ -61,6 +62,59 @@ class Run(InATemporaryFolder):
         self.assertNotEqual(done.returncode, 0)
         self.assertIn("no benchmark in: atention", done.stderr)
         self.assertFalse((self.folder / "build").exists())
+
+
+class PrepareEnZh(InATemporaryFolder):
+    """The pairs of the translator that comes along."""
+
+    def setUp(self):
+        super().setUp()
+        sys.path.insert(0, str(ROOT / "tools"))
+        self.addCleanup(sys.path.remove, str(ROOT / "tools"))
+        import prepare_en_zh
+        for kind, names in (("train", prepare_en_zh.EVERYDAY + prepare_en_zh.PROSE), ("gloss", prepare_en_zh.WORDS)):
+            for name in names:
+                self.zip(f"{kind}_{name}.tsv.gz", [])
+        for name in prepare_en_zh.MONO:
+            self.zip(f"mono_{name}.txt.gz", [])
+        self.zip("test_tatoeba.tsv.gz", ["The cat sleeps.\t猫在睡觉。", "A dog barks.\t狗叫。"])
+        self.zip("test_covost2.tsv.gz", ["It is late.\t已经很晚了。"])
+
+    def zip(self, name, lines):
+        path = self.folder / "sources" / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(gzip.compress("".join(line + "\n" for line in lines).encode()))
+
+    def prepare(self, what, *more):
+        done = run(sys.executable, ROOT / "tools/prepare_en_zh.py", what, self.folder / "sources", self.folder / "out", *more)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+
+    def lines(self, name):
+        return (self.folder / "out" / name).read_text(encoding="utf-8").splitlines()
+
+    def test_no_side_of_a_test_is_learnt_from(self):
+        self.zip("train_hsk_sentences.tsv.gz", ["the cat sleeps!\t猫睡了。", "A hound.\t狗 叫", "Tea?\t茶？"])
+        self.zip("mono_tatoeba_ccby.txt.gz", ["已经很晚了", "我喝茶。", "她走了"])
+        self.prepare("mono")
+        self.assertEqual(self.lines("mono.zh"), ["我喝茶。", "她走了"])
+        (self.folder / "out/mono.en").write_text("I drink tea.\nShe left.\n", encoding="utf-8")
+        self.prepare("mix")
+        # "She left." has no mark at the end of its Chinese: no whole sentence.
+        self.assertEqual(self.lines("train.tsv"), ["Tea?\t茶？", "I drink tea.\t我喝茶。"])
+
+    def test_what_is_held_out_shares_no_side_with_what_is_learnt_from(self):
+        self.zip("train_tatoeba.tsv.gz", [f"Sentence {i}.\t句子{i // 3}。" for i in range(2000)])
+        self.prepare("mix")
+        held_out, learnt = self.lines("valid.tsv"), self.lines("train.tsv")
+        self.assertTrue(held_out)
+        sides = {side for line in held_out for side in line.split("\t")}
+        self.assertFalse([line for line in learnt if sides & set(line.split("\t"))])
+
+    def test_tests_leave_out_what_was_seen(self):
+        self.zip("old.tsv.gz", ["the cat sleeps\tx"])
+        self.prepare("tests", "--seen", self.folder / "sources/old.tsv.gz")
+        self.assertEqual(self.lines("tatoeba.en"), ["A dog barks."])
+        self.assertEqual(self.lines("covost2.en"), ["It is late."])
 
 
 class CheckIncludes(InATemporaryFolder):

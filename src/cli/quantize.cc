@@ -2,13 +2,17 @@
 // regard quantize: a model's file with weights of fewer bits.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <filesystem>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <sstream>
 #include <string>
+#include <system_error>
+#include <utility>
 #include <vector>
 
 #include "cli/checks.h"
@@ -21,6 +25,7 @@
 #include "io/read_file.h"
 #include "regard/tasks/language_model.h"
 #include "regard/tasks/quantize.h"
+#include "regard/tasks/text_encoder.h"
 
 namespace regard::cli {
 namespace {
@@ -39,18 +44,27 @@ struct QuantizeFlags {
 };
 
 constexpr const char* kFooter =
-    R"(The model is a language model in a GGUF file with weights of any type. int8 makes
+    R"(The model is a language model in a GGUF file, or the folder of a pretrained encoder
+(BERT, RoBERTa, DistilBERT, MPNet, ALBERT).
+
+Of a GGUF file weights may have any type. int8 makes
 its matrices Q8_0, 8.5 bits a weight; int4 makes them Q4_1, 5 bits a weight, and
 leaves the table of tokens at Q8_0. Norms and biases stay as they are, and so do
 all settings: llama.cpp reads the new file, too. `regard generate --weights
 as-stored` and `regard chat` compute with the integers.
 
+Of an encoder int8 makes the matrices 8.5 bits a weight and int4 makes them 5; the
+tables of words stay as they are. `regard embed --weights as-stored` computes with
+the integers, and gives the vectors of the old folder with `--weights int8`.
+
 The report has a line for each layer: how far its weights moved, as the root of
 the mean square of the change over that of the weights. --measure reads a text
-with both files and tells their perplexity, e to the mean loss a token: that is
-what the change means for the model.
+with both: of language models it tells the perplexity, e to the mean loss a token; of
+encoders how near the vectors of its lines are, as cosines, and for how many lines the
+nearest other line is the same. That is what the change means for the model.
 
 Examples:
+  regard quantize all-MiniLM-L6-v2 --to int8 --out minilm-int8 --measure lines.txt
   regard quantize model-f16.gguf --to int8 --out model-q8.gguf
   regard quantize model-f16.gguf --to int4 --out model-q4.gguf --measure text.txt)";
 
@@ -69,17 +83,21 @@ struct Sum {
   double error() const { return power > 0 ? std::sqrt(change / power) : 0; }
 };
 
-// "blk.3" of "blk.3.attn_q.weight", "token_embd" of "token_embd.weight".
-std::string layer_of(const std::string& name) {
-  std::size_t end = name.find('.');
-  if (name.starts_with("blk.")) end = name.find('.', end + 1);
-  return name.substr(0, end);
-}
-
-// blk.10 comes after blk.9.
-std::pair<std::int64_t, std::string> place_of(const std::string& layer) {
-  if (!layer.starts_with("blk.")) return {-1, layer};
-  return {std::stoll(layer.substr(4)), layer};
+// "blk.3" of "blk.3.attn_q.weight", "encoder.layer.3" of
+// "encoder.layer.3.output.dense.weight", "token_embd" of "token_embd.weight".
+// With the number first: layer 10 comes after layer 9.
+using Place = std::pair<std::int64_t, std::string>;
+Place layer_of(const std::string& name) {
+  for (std::size_t end = name.find('.'); end != std::string::npos;) {
+    const std::size_t next = std::min(name.find('.', end + 1), name.size());
+    const std::string part = name.substr(end + 1, next - end - 1);
+    const bool number =
+        !part.empty() && part.size() < 10 &&
+        part.find_first_not_of("0123456789") == std::string::npos;
+    if (number) return {std::stoll(part), name.substr(0, next)};
+    end = next == name.size() ? std::string::npos : next;
+  }
+  return {-1, name.substr(0, name.find('.'))};
 }
 
 std::string megabytes(std::int64_t bytes) {
@@ -97,64 +115,177 @@ double measured(const std::string& model, const QuantizeFlags& flags,
                            {.count = flags.threads});
 }
 
-void run_quantize(const QuantizeFlags& flags) {
-  check_can_write(flags.out);
-  std::int64_t tokens = 0;
-  // Before anything is written: a text that cannot be measured ends it here.
-  double before = 0, after = 0;
-  if (!flags.measure.empty()) {
-    before = measured(flags.model, flags, WeightStorage::kFloat32, tokens);
-  }
-  std::vector<QuantizedTensor> report;
-  {
-    Progress progress("rounding", "tensors");
-    report = tasks::quantize_gguf(
-        flags.model, flags.out,
-        {.to = flags.to, .progress = [&](std::int64_t done, std::int64_t all) {
-           progress.update(done, all);
-         }});
-  }
-  if (!flags.measure.empty()) {
-    after = measured(flags.out, flags, WeightStorage::kAsStored, tokens);
-  }
-  std::map<std::pair<std::int64_t, std::string>, Sum> layers;
+using Rounding = std::vector<QuantizedTensor> (*)(
+    const std::filesystem::path&, const std::filesystem::path&,
+    const tasks::QuantizeOptions&);
+std::vector<QuantizedTensor> round(const QuantizeFlags& flags,
+                                   Rounding rounding) {
+  Progress progress("rounding", "tensors");
+  return rounding(
+      flags.model, flags.out,
+      {.to = flags.to, .progress = [&](std::int64_t done, std::int64_t all) {
+         progress.update(done, all);
+       }});
+}
+
+// The layers of what was rounded; `measure` is the model's own measure.
+void print_report(const QuantizeFlags& flags,
+                  const std::vector<QuantizedTensor>& report,
+                  const nlohmann::ordered_json& measure) {
+  std::map<Place, Sum> layers;
   Sum all;
   for (const QuantizedTensor& tensor : report) {
-    layers[place_of(layer_of(tensor.name))].add(tensor);
+    layers[layer_of(tensor.name)].add(tensor);
     all.add(tensor);
   }
   if (flags.json) {
     nlohmann::ordered_json json = {{"bytes_before", all.before},
                                    {"bytes_after", all.after},
                                    {"error", all.error()}};
-    if (!flags.measure.empty()) {
-      json["perplexity_before"] = before;
-      json["perplexity_after"] = after;
-      json["tokens"] = tokens;
-    }
+    json.update(measure);
     for (const auto& [place, sum] : layers) {
       json["layers"][place.second] = sum.error();
     }
     print(json.dump() + "\n");
     return;
   }
-  print(fmt::format("{:12}  {:>8}  {:>10}  {:>10}\n", "layer", "error",
+  print(fmt::format("{:15}  {:>8}  {:>10}  {:>10}\n", "layer", "error",
                     "before", "after"));
   for (const auto& [place, sum] : layers) {
-    print(fmt::format("{:12}  {:>7.2f}%  {:>10}  {:>10}\n",
+    print(fmt::format("{:15}  {:>7.2f}%  {:>10}  {:>10}\n",
                       on_one_line(place.second), 100 * sum.error(),
                       megabytes(sum.before), megabytes(sum.after)));
   }
-  print(fmt::format("{:12}  {:>7.2f}%  {:>10}  {:>10}  -> {}\n", "all",
+  print(fmt::format("{:15}  {:>7.2f}%  {:>10}  {:>10}  -> {}\n", "all",
                     100 * all.error(), megabytes(all.before),
                     megabytes(all.after), on_one_line(flags.out)));
-  if (!flags.measure.empty()) {
-    print(
-        fmt::format("perplexity of {} ({} tokens): {:.3f} before, {:.3f} "
-                    "after ({:+.2f} %)\n",
-                    on_one_line(flags.measure), tokens, before, after,
-                    100 * (after / before - 1)));
+}
+
+void quantize_language_model(const QuantizeFlags& flags) {
+  check_can_write(flags.out);
+  if (flags.measure.empty()) {
+    return print_report(flags, round(flags, tasks::quantize_gguf), {});
   }
+  std::int64_t tokens = 0;
+  // Before anything is written: a text that cannot be measured ends it here.
+  const double before =
+      measured(flags.model, flags, WeightStorage::kFloat32, tokens);
+  const auto report = round(flags, tasks::quantize_gguf);
+  const double after =
+      measured(flags.out, flags, WeightStorage::kAsStored, tokens);
+  print_report(flags, report,
+               {{"perplexity_before", before},
+                {"perplexity_after", after},
+                {"tokens", tokens}});
+  if (flags.json) return;
+  print(
+      fmt::format("perplexity of {} ({} tokens): {:.3f} before, {:.3f} "
+                  "after ({:+.2f} %)\n",
+                  on_one_line(flags.measure), tokens, before, after,
+                  100 * (after / before - 1)));
+}
+
+std::vector<std::string> lines_of(const std::string& file) {
+  std::istringstream text(io::read_file(file, "quantize --measure"));
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(text, line);) {
+    if (!line.empty()) lines.push_back(line);
+  }
+  if (lines.size() < 2) {
+    throw UsageError(
+        "--measure: a text for an encoder has at least two lines "
+        "that are not empty; '" +
+        file + "' has " + std::to_string(lines.size()));
+  }
+  return lines;
+}
+
+// Vectors of length 1, one for each line.
+Tensor directions(const std::string& model, const QuantizeFlags& flags,
+                  WeightStorage weights,
+                  const std::vector<std::string>& lines) {
+  const Threads threads{.count = flags.threads};
+  Tensor all = tasks::TextEncoder::load(model, threads, weights)
+                   .encode(lines, {.threads = threads});
+  const auto rows = all.view<float, 2>();
+  for (std::int64_t i = 0; i < rows.extent(0); ++i) {
+    double power = 0;
+    for (std::int64_t c = 0; c < rows.extent(1); ++c) {
+      power += double{rows.at(i)[c]} * double{rows.at(i)[c]};
+    }
+    const double factor = power > 0 ? 1 / std::sqrt(power) : 0;
+    for (std::int64_t c = 0; c < rows.extent(1); ++c) {
+      rows.at(i)[c] = static_cast<float>(rows.at(i)[c] * factor);
+    }
+  }
+  return all;
+}
+
+double dot(const float* a, const float* b, std::int64_t count) {
+  double sum = 0;
+  for (std::int64_t i = 0; i < count; ++i) sum += double{a[i]} * double{b[i]};
+  return sum;
+}
+
+// The nearest other row of each.
+std::vector<std::int64_t> nearest(const Tensor& vectors) {
+  const auto rows = vectors.view<float, 2>();
+  std::vector<std::int64_t> found;
+  for (std::int64_t i = 0; i < rows.extent(0); ++i) {
+    std::int64_t best = i == 0 ? 1 : 0;
+    double most = -2;
+    for (std::int64_t j = 0; j < rows.extent(0); ++j) {
+      const double near = dot(rows.at(i), rows.at(j), rows.extent(1));
+      if (j == i || near <= most) continue;
+      most = near;
+      best = j;
+    }
+    found.push_back(best);
+  }
+  return found;
+}
+
+void quantize_folder(const QuantizeFlags& flags) {
+  if (flags.measure.empty()) {
+    return print_report(flags, round(flags, tasks::quantize_encoder), {});
+  }
+  const std::vector<std::string> lines = lines_of(flags.measure);
+  const Tensor before =
+      directions(flags.model, flags, WeightStorage::kFloat32, lines);
+  const auto report = round(flags, tasks::quantize_encoder);
+  const Tensor after =
+      directions(flags.out, flags, WeightStorage::kAsStored, lines);
+  const auto a = before.view<float, 2>(), b = after.view<float, 2>();
+  double sum = 0, least = 1;
+  for (std::int64_t i = 0; i < a.extent(0); ++i) {
+    const double cosine = dot(a.at(i), b.at(i), a.extent(1));
+    sum += cosine;
+    least = std::min(least, cosine);
+  }
+  const auto near_before = nearest(before), near_after = nearest(after);
+  std::int64_t same = 0;
+  for (std::size_t i = 0; i < near_before.size(); ++i) {
+    same += near_before[i] == near_after[i] ? 1 : 0;
+  }
+  const auto count = static_cast<double>(lines.size());
+  print_report(flags, report,
+               {{"lines", lines.size()},
+                {"cosine", sum / count},
+                {"least_cosine", least},
+                {"same_nearest", static_cast<double>(same) / count}});
+  if (flags.json) return;
+  print(fmt::format(
+      "{} lines of {}: cosine {:.5f}, at least {:.5f}; the same nearest line "
+      "for {:.1f} %\n",
+      lines.size(), on_one_line(flags.measure), sum / count, least,
+      100 * static_cast<double>(same) / count));
+}
+
+void run_quantize(const QuantizeFlags& flags) {
+  std::error_code error;
+  std::filesystem::is_directory(flags.model, error)
+      ? quantize_folder(flags)
+      : quantize_language_model(flags);
 }
 
 }  // namespace
@@ -164,21 +295,24 @@ Command add_quantize(App& program) {
   App* app = program.add_subcommand(
       "quantize", "A model's file with weights of 8 or 4 bits");
   app->footer(kFooter);
-  app->add_option("MODEL", flags->model, "A GGUF file")
-      ->type_name("FILE")
+  app->add_option("MODEL", flags->model,
+                  "A GGUF file, or the folder of a pretrained encoder")
+      ->type_name("PATH")
       ->required();
   app->add_choice<WeightStorage>(
       "--to", flags->to,
       {{"int8", WeightStorage::kInt8}, {"int4", WeightStorage::kInt4}},
       "What matrices become; int8 if not given");
-  app->add_option("--out", flags->out, "The new file")
-      ->type_name("FILE")
+  app->add_option("--out", flags->out, "The new file, or the new folder")
+      ->type_name("PATH")
       ->required();
   app->add_option("--measure", flags->measure,
-                  "A text whose perplexity tells what the change means")
+                  "A text that tells what the change means: its perplexity, "
+                  "or of an encoder the vectors of its lines")
       ->type_name("FILE");
   app->add_option("--part", flags->part,
-                  "With --measure: tokens that are read together")
+                  "With --measure of a language model: tokens that are read "
+                  "together")
       ->type_name("N")
       ->check(whole_between(2, 1 << 20))
       ->capture_default_str();

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cassert>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -12,6 +13,7 @@
 #include "io/quote.h"
 #include "regard/core/error.h"
 #include "regard/core/float16.h"
+#include "tasks/parameter_source.h"
 
 namespace regard::tasks {
 namespace {
@@ -88,6 +90,22 @@ void widen(std::span<const std::byte> bytes, float* to) {
   }
 }
 
+void widen(DType type, std::span<const std::byte> bytes, float* to) {
+  switch (type) {
+    case DType::kFloat32:
+      return widen<float>(bytes, to);
+    case DType::kFloat16:
+      return widen<Float16>(bytes, to);
+    default:
+      assert(type == DType::kBFloat16);
+      return widen<BFloat16>(bytes, to);
+  }
+}
+bool is_float(DType type) {
+  return type == DType::kFloat32 || type == DType::kFloat16 ||
+         type == DType::kBFloat16;
+}
+
 // The tensors of a file by the names that the settings promise.
 class Reader {
  public:
@@ -116,8 +134,34 @@ class Reader {
 
   PackedLinear linear(const std::string& name, std::int64_t out,
                       std::int64_t in) const {
+    std::vector<float> bias = vector(name + ".bias", out);
+    if (has_codes(name + ".weight")) {
+      const Parameter weight = parameter(name + ".weight", out, in);
+      PackedLinear linear =
+          pack_parameters(std::array{ParameterRows{&weight, 0, out}}, storage_);
+      linear.bias = std::move(bias);
+      return linear;
+    }
     const EncoderTable weight = table(name + ".weight", out, in);
-    return PackedLinear(weight.rows, vector(name + ".bias", out), storage_);
+    return PackedLinear(weight.rows, bias, storage_);
+  }
+
+  // The names of the matrices of layer `number`.
+  std::vector<std::string> matrices(std::size_t number) const {
+    const LayerNames& n = names_.parts;
+    std::vector<std::string> names;
+    for (const char* part : {n.query, n.key, n.value, n.out, n.up, n.down}) {
+      names.push_back(full(layer_name(number) + part + ".weight"));
+    }
+    return names;
+  }
+
+  std::string full(const std::string& name) const {
+    if (!file_.contains(prefix_ + name)) {
+      throw_parse_error(where_.c_str(), "the tensor ",
+                        io::in_quotes(prefix_ + name), " is missing");
+    }
+    return prefix_ + name;
   }
 
   ops::NormWeights norm(const std::string& name, std::int64_t width) const {
@@ -192,6 +236,110 @@ class Reader {
   }
 
  private:
+  bool has_codes(const std::string& name) const {
+    return file_.contains(prefix_ + name) &&
+           !is_float(file_.dtype(prefix_ + name));
+  }
+
+  // A matrix of few bits that is read row by row, or one of floats.
+  Parameter parameter(const std::string& name, std::int64_t out,
+                      std::int64_t in) const {
+    if (!has_codes(name)) {
+      return {{out, in}, [=, this] { return tensor({name}, {out, in}); }};
+    }
+    const DType type = file_.dtype(prefix_ + name);
+    const bool four_bits = type == DType::kUInt8;
+    if (!four_bits && type != DType::kInt8) {
+      throw_parse_error(where_.c_str(), "the tensor ",
+                        io::in_quotes(prefix_ + name),
+                        " must be float32, float16, bfloat16, int8 or uint8; "
+                        "it is ",
+                        to_string(type));
+    }
+    const std::int64_t row_bytes = four_bits ? in / 2 : in;
+    expect(name, {out, row_bytes}, type);
+    const std::string scale_name = name + kScalesEnding;
+    const std::int64_t groups = groups_of(scale_name, out, in, four_bits);
+    const DType scale_type = file_.dtype(prefix_ + scale_name);
+    if (four_bits) expect(name + kMinimaEnding, {out, groups}, scale_type);
+    const std::byte* const codes = file_.data(prefix_ + name).data();
+    const std::byte* const scales = file_.data(prefix_ + scale_name).data();
+    const std::byte* const minima =
+        four_bits ? file_.data(prefix_ + name + kMinimaEnding).data() : nullptr;
+    const auto read = [=](std::int64_t row, std::int8_t* to, float* to_scales,
+                          float* to_minima) {
+      const std::byte* const from = codes + row * row_bytes;
+      if (four_bits) {
+        for (std::int64_t i = 0; i < in; ++i) {
+          const int both = std::to_integer<int>(from[i / 2]);
+          to[i] = static_cast<std::int8_t>(i % 2 == 0 ? both & 15 : both >> 4);
+        }
+      } else {
+        std::memcpy(to, from, static_cast<std::size_t>(in));
+      }
+      const auto bytes = static_cast<std::size_t>(groups) * size_of(scale_type);
+      const auto row_of = [&](const std::byte* all) {
+        return std::span(all + static_cast<std::size_t>(row) * bytes, bytes);
+      };
+      widen(scale_type, row_of(scales), to_scales);
+      if (four_bits) widen(scale_type, row_of(minima), to_minima);
+    };
+    const std::int64_t group = in / groups;
+    const auto load = [=] {
+      Tensor values(Shape{out, in});
+      std::vector<std::int8_t> row(static_cast<std::size_t>(in));
+      std::vector<float> s(static_cast<std::size_t>(groups)), m(s);
+      float* to = values.values<float>().data();
+      for (std::int64_t r = 0; r < out; ++r) {
+        read(r, row.data(), s.data(), m.data());
+        for (std::size_t i = 0; i < row.size(); ++i) {
+          const std::size_t g = i / static_cast<std::size_t>(group);
+          *to++ = s[g] * static_cast<float>(row[i]) + m[g];
+        }
+      }
+      return values;
+    };
+    return {{out, in},
+            load,
+            Parameter::Codes{{.group = group,
+                              .four_bits = four_bits,
+                              .half_scales = scale_type == DType::kFloat16,
+                              .has_minima = four_bits},
+                             read}};
+  }
+
+  void expect(const std::string& short_name, const Shape& shape,
+              DType type) const {
+    const std::string name = full(short_name);
+    if (file_.shape(name) != shape || file_.dtype(name) != type) {
+      throw_parse_error(where_.c_str(), "the tensor ", io::in_quotes(name),
+                        " must be ", to_string(type), " ", to_string(shape),
+                        "; it is ", to_string(file_.dtype(name)), " ",
+                        to_string(file_.shape(name)));
+    }
+  }
+
+  std::int64_t groups_of(const std::string& short_name, std::int64_t out,
+                         std::int64_t in, bool four_bits) const {
+    const std::string name = full(short_name);
+    const Shape& shape = file_.shape(name);
+    const DType type = file_.dtype(name);
+    const std::int64_t groups = shape.size() == 2 ? shape[1] : 0;
+    const std::int64_t most =
+        four_bits ? 32 : kernels::QuantisedLayout::kLargestGroup;
+    const bool fits = (type == DType::kFloat32 || type == DType::kFloat16) &&
+                      groups > 0 && shape[0] == out && in % groups == 0 &&
+                      in / groups % 8 == 0 && in / groups <= most;
+    if (!fits) {
+      throw_parse_error(where_.c_str(), "the tensor ", io::in_quotes(name),
+                        " must be float32 or float16 [", out,
+                        ", groups], where a group has a multiple of 8 of the ",
+                        in, " columns, at most ", most, "; it is ",
+                        to_string(type), " ", to_string(shape));
+    }
+    return groups;
+  }
+
   // TensorFlow's checkpoints had other names.
   std::string norm_part(const std::string& norm, const char* name,
                         const char* old) const {
@@ -214,16 +362,29 @@ class Reader {
   PackedLinear together(const std::string& at,
                         const std::array<const char*, 3>& parts) const {
     const std::int64_t dim = settings_.config.model_dim;
-    std::vector<EncoderTable> tables;
-    std::vector<ConstRows> weights;
     std::vector<float> bias;
+    bool any_codes = false;
     for (const char* part : parts) {
-      tables.push_back(table(at + part + ".weight", dim, dim));
-      weights.push_back(tables.back().rows);
       const std::vector<float> values = vector(at + part + ".bias", dim);
       bias.insert(bias.end(), values.begin(), values.end());
+      any_codes |= has_codes(at + part + ".weight");
     }
-    PackedLinear all(weights, storage_);
+    std::array<Parameter, 3> parameters;
+    std::array<ParameterRows, 3> rows{};
+    std::vector<EncoderTable> tables;
+    std::vector<ConstRows> weights;
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+      const std::string name = at + parts[i] + ".weight";
+      if (any_codes) {
+        parameters[i] = parameter(name, dim, dim);
+        rows[i] = {&parameters[i], 0, dim};
+      } else {
+        tables.push_back(table(name, dim, dim));
+        weights.push_back(tables.back().rows);
+      }
+    }
+    PackedLinear all = any_codes ? pack_parameters(rows, storage_)
+                                 : PackedLinear(weights, storage_);
     all.bias = std::move(bias);
     return all;
   }
@@ -249,23 +410,14 @@ class Reader {
       table.rows = {reinterpret_cast<const float*>(bytes.data()), extents};
       return table;
     }
+    if (!is_float(file_.dtype(name))) {
+      throw_parse_error(where_.c_str(), "the tensor ", io::in_quotes(name),
+                        " must be float32, float16 or bfloat16; it is ",
+                        to_string(file_.dtype(name)));
+    }
     table.copy = Tensor(shape);
     float* const to = table.copy.values<float>().data();
-    switch (file_.dtype(name)) {
-      case DType::kFloat32:
-        widen<float>(bytes, to);
-        break;
-      case DType::kFloat16:
-        widen<Float16>(bytes, to);
-        break;
-      case DType::kBFloat16:
-        widen<BFloat16>(bytes, to);
-        break;
-      default:
-        throw_parse_error(where_.c_str(), "the tensor ", io::in_quotes(name),
-                          " must be float32, float16 or bfloat16; it is ",
-                          to_string(file_.dtype(name)));
-    }
+    widen(file_.dtype(name), bytes, to);
     table.rows = {to, extents};
     return table;
   }
@@ -309,6 +461,26 @@ Tensor relative_bias_of(ConstRows table, std::int64_t length) {
 }
 
 }  // namespace
+
+std::vector<std::string> encoder_matrices(const SafetensorsFile& file,
+                                          const EncoderFolder& folder) {
+  const EncoderSettings& s = folder.settings;
+  const Reader reader(file, folder.weights, s, ops::WeightStorage::kFloat32);
+  std::vector<std::string> names;
+  const bool shared = s.family == EncoderFamily::kAlbert;
+  if (shared) {
+    names.push_back(reader.full("encoder.embedding_hidden_mapping_in.weight"));
+  }
+  const std::int64_t different =
+      shared ? s.groups * s.inner_layers : s.config.layers;
+  for (std::int64_t i = 0; i < different; ++i) {
+    for (std::string& name : reader.matrices(static_cast<std::size_t>(i))) {
+      names.push_back(std::move(name));
+    }
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
 
 StateDict encoder_parameters(const EncoderFolder& folder, std::int64_t places) {
   const EncoderSettings& s = folder.settings;

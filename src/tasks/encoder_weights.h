@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <string>
 #include <vector>
 
 #include "nn/transformer_layer.h"
@@ -41,6 +42,18 @@ struct EncoderWeights {
   // n = max_length, in the order of j - i; else empty.
   Tensor relative_bias{Shape{0}};
 };
+
+// How a file keeps a matrix [out, in] of few bits: codes under its name, and
+// beside them scales and, of 4 bits, minima [out, groups] with these endings.
+// Codes of 8 bits are int8 [out, in]; of 4 bits uint8 [out, in / 2], the even
+// column in the lower half.
+inline constexpr const char* kScalesEnding = ".scales";
+inline constexpr const char* kMinimaEnding = ".minima";
+
+// The names in `file` of the matrices that are multiplied, sorted. Throws
+// ParseError where one is missing.
+std::vector<std::string> encoder_matrices(const SafetensorsFile& file,
+                                          const EncoderFolder& folder);
 
 // The weights as parameters of nn::Encoder, with so many places. For families
 // that differ from it in names alone: BERT, RoBERTa and DistilBERT.

@@ -214,13 +214,15 @@ TEST(Products, WithGroupsOfCodesAreThoseOfTheWeightsTheyStandFor) {
             double{minimum(r, i / kGroup)};
       }
     }
-    // Integers up to 127 in every group are not changed by rounding.
+    // Integers are not changed by rounding where the largest is the largest
+    // code: 127 in every group, or 32767 in the row beside 8 bits.
     for (std::int64_t r = 0; r < kRows; ++r) {
       for (std::int64_t i = 0; i < kIn; ++i) {
         x(r, i) = i % kGroup == 3
                       ? 127.0
                       : static_cast<double>((r * 13 + i * 29) % 255 - 127);
       }
+      if (!four) x(r, 3) = 32767.0;
     }
     const Matrix truth = testing::reference_linear(x, w, zero);
     const auto packed =

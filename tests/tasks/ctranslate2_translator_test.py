@@ -22,8 +22,8 @@ SHARED = pathlib.Path(os.environ.get("REGARD_SOURCE_DIR", ".")) / "../shared"
 OPUS = pathlib.Path.home() / ".cache/regard-models/opus-mt-zh-en"
 LETTERS = SHARED / "models/ctranslate2-aren"
 SENTENCES = SHARED / "data/translation/en_zh/test_tatoeba.tsv.gz"
-# 1 takes all sentences for BLEU, which is minutes of work.
-PAIRS_APART = int(os.environ.get("REGARD_PAIRS_APART", "40"))
+# For BLEU every fifth of 9,810 sentences is taken; 1 takes all.
+PAIRS_APART = int(os.environ.get("REGARD_PAIRS_APART", "5"))
 
 
 def ours(folder, lines, beam, *options):
@@ -72,8 +72,7 @@ class SaysTheSame(unittest.TestCase):
             found = ours(OPUS, chinese, 1, "--weights", weights)
             bleu[weights] = sacrebleu.corpus_bleu(found, [list(english)]).score
         print(f"{len(pairs)} sentences: BLEU {bleu['float32']:.2f} in float32, {bleu['int8']:.2f} in int8")
-        # A sentence more or less is a tenth of a point where there are few of them.
-        self.assertGreaterEqual(bleu["int8"], bleu["float32"] - (0.3 if PAIRS_APART == 1 else 1.5))
+        self.assertGreaterEqual(bleu["int8"], bleu["float32"] - 0.3)
 
     def test_letters(self):
         for kind in ("", "-i16", "-i8"):

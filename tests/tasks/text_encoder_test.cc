@@ -268,7 +268,8 @@ TEST(TextEncoder, RefusesWeightsThatDoNotFitTheConfig) {
   EXPECT_THAT(with([&](StateDict& state) {
                 state[name] = Tensor(DType::kInt32, {8, 8});
               }),
-              HasSubstr("must be float32, float16 or bfloat16; it is int32"));
+              HasSubstr("must be float32, float16, bfloat16, int8 or uint8; it "
+                        "is int32"));
   EXPECT_THAT(with([&](StateDict& state) { state.clear(); }),
               HasSubstr("'embeddings.word_embeddings.weight' is missing"));
   // A config that promises more than the file has is found out before anything

@@ -200,8 +200,8 @@ class MiniLM(Compare):
     def test_int8_finds_what_float32_finds(self):
         pages = sorted(page for page in (SOURCE / "docs").glob("*.md") if "zh-CN" not in page.name)
         lines = [line for page in pages for line in page.read_text(encoding="utf-8").splitlines() if len(line) > 60]
-        texts = lines[::len(lines) // 400][:400]
-        self.assertEqual(len(texts), 400)
+        texts = list(dict.fromkeys(lines))[:1200]
+        self.assertGreaterEqual(len(texts), 800)
         exact, rounded = embed(MINILM, texts), embed(MINILM, texts, "--weights", "int8")
         cosine = (exact * rounded).sum(1)
 
@@ -211,8 +211,7 @@ class MiniLM(Compare):
         same = (nearest(exact) == nearest(rounded)).mean()
         print(f"int8: cosine {cosine.mean():.5f}, at least {cosine.min():.5f}; the same nearest text for {same:.4f}")
         self.assertGreaterEqual(cosine.min(), 0.99)
-        # Lines of tables are nearly alike, so that the nearest is often one of many.
-        self.assertGreaterEqual(same, 0.9)
+        self.assertGreaterEqual(same, 0.98)
 
     def test_vectors_are_those_of_sentence_transformers(self):
         try:

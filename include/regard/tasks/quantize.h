@@ -18,15 +18,16 @@ namespace regard::tasks {
 // What became of one tensor.
 struct QuantizedTensor {
   std::string name;
-  std::string from, to;  // types, as GGUF spells them; equal: it was left alone
+  std::string from, to;  // types, as the file has them; equal: it was left
+                         // alone
   std::int64_t bytes_before = 0, bytes_after = 0;
   // Root of the mean square of the change and of the weights.
   double error = 0, size = 0;
 };
 
 struct QuantizeOptions {
-  // kInt8 makes matrices Q8_0; kInt4 makes them Q4_1, and Q8_0 of the tables of
-  // the first and the last layer, on which a text hangs most.
+  // GGUF: kInt8 makes matrices Q8_0; kInt4 makes them Q4_1, and Q8_0 of the
+  // tables of the first and the last layer, on which a text hangs most.
   ops::WeightStorage to = ops::WeightStorage::kInt8;
   std::function<void(std::int64_t done, std::int64_t all)> progress{};
 };
@@ -38,6 +39,20 @@ struct QuantizeOptions {
 std::vector<QuantizedTensor> quantize_gguf(const std::filesystem::path& from,
                                            const std::filesystem::path& to,
                                            const QuantizeOptions& options = {});
+
+// Writes the folder of a pretrained encoder (TextEncoder::load) anew: matrices
+// that are multiplied become int8 with a float32 scale for each 64 of a row, or
+// int4 with a float16 scale and minimum for each 32, in safetensors with the
+// scales beside them; what is looked up and everything else stays as it is.
+// Read as stored, it gives the bits that the old folder gives when it is read
+// as int8 or int4. Matrices whose rows are no multiples of 64, or 32, stay
+// floats. Settings, tokenizers and pages (.json, .txt, .model, .md, LICENSE)
+// are copied. `to` must not be there yet. Throws InvalidArgument for another
+// options.to, a `to` that is there and weights that are not finite, and what
+// TextEncoder::load throws.
+std::vector<QuantizedTensor> quantize_encoder(
+    const std::filesystem::path& from, const std::filesystem::path& to,
+    const QuantizeOptions& options = {});
 
 // How well a model foretells a text: e to the mean of -log p(token | those
 // before it). The text is cut into parts of `part` tokens, each read for

@@ -60,7 +60,7 @@ CaptionerConfig config_from(const text::Field& f) {
                               "'");
   }
   c.layers = encoder_from(f["layers"]);
-  c.decoder_layers = number_in(f["decoder_layers"], 1024);
+  c.decoder_layers = number_in(f["decoder_layers"], kMostOwnLayers);
   const double smoothing = f["label_smoothing"].real();
   if (!(smoothing >= 0 && smoothing < 1)) {
     f["label_smoothing"].fail("must be in [0, 1); it is ", smoothing);

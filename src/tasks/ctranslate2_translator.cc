@@ -33,7 +33,13 @@ class Variables {
 
   Tensor take(const std::string& name) {
     skip(name);
-    return file_.values(name);
+    Tensor values = file_.values(name);
+    // An alias costs a file nothing, its copy as much as the variable.
+    taken_ += values.size();
+    if (taken_ > kMostCopies * stored_bytes()) {
+      refuse(name, "is one alias too many for the size of the file");
+    }
+    return values;
   }
   // It is read under another name.
   void skip(const std::string& name) {
@@ -74,9 +80,25 @@ class Variables {
   }
 
  private:
+  static constexpr std::int64_t kMostCopies = 8;
+
+  // Of all variables, each counted once.
+  std::int64_t stored_bytes() {
+    if (stored_bytes_ > 0) return stored_bytes_;
+    std::set<const std::byte*> seen;
+    for (const auto& [name, variable] : file_.variables()) {
+      if (seen.insert(variable.bytes.data()).second) {
+        stored_bytes_ += std::ssize(variable.bytes);
+      }
+    }
+    return stored_bytes_;
+  }
+
   fs::path path_;
   Ctranslate2File file_;
   std::set<std::string> asked_;
+  std::int64_t taken_ = 0;  // elements
+  std::int64_t stored_bytes_ = 0;
 };
 
 // Both sides must agree about it.
@@ -200,7 +222,6 @@ class Importer {
     if (c.output_bias) {
       to()["output.bias"] = from_.take("decoder/projection/bias");
     }
-    read_positions();
     for (const std::string side : {"encoder", "decoder"}) {
       const std::int64_t layers =
           side == "encoder" ? c.encoder_layers : c.decoder_layers;
@@ -210,6 +231,7 @@ class Importer {
         read_norm(side + "/layernorm_embedding", side + ".embedding_norm");
       }
     }
+    read_positions();
     const auto ffn = to().find("encoder.layers.0.linear2.weight");
     if (ffn != to().end() && ffn->second.shape().size() == 2) {
       c.feed_forward_dim = ffn->second.shape()[1];
@@ -229,6 +251,7 @@ class Importer {
       if (!shape.empty()) c.max_length = shape[0];
       return;
     }
+    check_width(to(), c.model_dim);
     const double divisor =
         std::max(static_cast<double>(c.model_dim / 2 - 1), 1.0);
     to()["source_positions.weight"] =

@@ -236,12 +236,11 @@ void Importer::read_bart(bool marian) {
     const std::string ours = side == "encoder" ? "source" : "target";
     const std::string name = "model." + side;
     const std::string table = name + ".embed_positions.weight";
-    to()[ours + "_positions.weight"] =
-        !marian ? rows_from(take(table), 2)
-        : has(table)
-            ? take(table)
-            : split_sinusoids(std::min(c.max_length, kMostPlaces), width, 0,
-                              static_cast<double>(width) / 2);
+    if (has(table) || !marian) {
+      Tensor places = take(table);
+      to()[ours + "_positions.weight"] =
+          marian ? std::move(places) : rows_from(places, 2);
+    }
     if (c.embedding_norm) {
       take_norm(name + ".layernorm_embedding", side + ".embedding_norm");
     }
@@ -262,6 +261,12 @@ void Importer::read_bart(bool marian) {
       names.up = at + "fc1";
       names.down = at + "fc2";
       take_layer(names, side + ".layers." + std::to_string(i) + ".");
+    }
+    if (!to().contains(ours + "_positions.weight")) {
+      check_width(to(), width);
+      to()[ours + "_positions.weight"] =
+          split_sinusoids(std::min(c.max_length, kMostPlaces), width, 0,
+                          static_cast<double>(width) / 2);
     }
   }
 }

@@ -49,6 +49,10 @@ bool is_translator_type(const std::string& type);
 bool is_hugging_face(const std::string& config);
 ImportedTranslator load_hugging_face(const std::filesystem::path& folder);
 
+// Sinusoids are computed and take memory that no file has: first the weights
+// must be those of a model that is `dim` wide. Throws InvalidArgument.
+void check_width(const StateDict& weights, std::int64_t dim);
+
 // [places, dim]: all sines, then all cosines, of (place + first) / 10000^(i /
 // divisor) for i in [0, dim / 2).
 Tensor split_sinusoids(std::int64_t places, std::int64_t dim,

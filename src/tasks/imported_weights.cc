@@ -110,6 +110,14 @@ std::string text_in(const nlohmann::json& config, const char* key,
   return found->get<std::string>();
 }
 
+void check_width(const StateDict& weights, std::int64_t dim) {
+  const std::string name = "encoder.layers.0.self_attn.in_proj_weight";
+  const Shape wanted = {3 * dim, dim};
+  const Shape& shape = weights.at(name).shape();
+  require(shape == wanted, kWhere, name, " must be ", ShapeText{wanted},
+          " for embeddings of ", dim, " columns; it is ", ShapeText{shape});
+}
+
 Tensor split_sinusoids(std::int64_t places, std::int64_t dim,
                        std::int64_t first, double divisor) {
   Tensor table({places, dim});

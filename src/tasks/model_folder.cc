@@ -193,7 +193,7 @@ nn::EncoderConfig encoder_from(const Field& f) {
   c.vocab = size_from(f["vocab"]);
   c.model_dim = size_from(f["model_dim"]);
   c.heads = size_from(f["heads"]);
-  c.layers = size_from(f["layers"]);
+  c.layers = size_from(f["layers"], kMostOwnLayers);
   c.feed_forward_dim = size_from(f["feed_forward_dim"]);
   c.activation = named<nn::Activation>(f["activation"], kActivations);
   c.norm = named<nn::Norm>(f["norm"], kNorms);

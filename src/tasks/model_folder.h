@@ -3,6 +3,7 @@
 // tokenizer's file.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
@@ -15,6 +16,10 @@
 #include "text/field.h"
 
 namespace regard::tasks {
+
+// A layer has a dozen parameters, each with a name: more of them are refused
+// before any name is made.
+inline constexpr std::int64_t kMostOwnLayers = 1024;
 
 struct ModelFolder {
   std::string config_name;  // the file, for errors

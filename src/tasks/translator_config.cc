@@ -7,6 +7,7 @@
 #include "regard/core/error.h"
 #include "regard/tasks/translator.h"
 #include "tasks/imported_translator.h"
+#include "tasks/model_folder.h"
 #include "text/tokenizers.h"
 
 namespace regard::tasks {
@@ -32,13 +33,13 @@ Enum named(const json& value, const std::array<const char*, N>& names,
 }
 
 std::int64_t size_of(const json& config, const char* key,
-                     const std::string& file) {
-  constexpr std::int64_t kMost = std::int64_t{1} << 24;
+                     const std::string& file,
+                     std::int64_t most = std::int64_t{1} << 24) {
   const json& value = config.at(key);
   if (!value.is_number_integer() || value.get<std::int64_t>() < 1 ||
-      value.get<std::int64_t>() > kMost) {
+      value.get<std::int64_t>() > most) {
     throw_parse_error("Translator::load", "'", file, "': ", key,
-                      " must be an integer from 1 to ", kMost, "; got ",
+                      " must be an integer from 1 to ", most, "; got ",
                       value.dump());
   }
   return value.get<std::int64_t>();
@@ -54,8 +55,8 @@ nn::TransformerConfig model_from(const json& c, const std::string& file) {
   }
   model.model_dim = size_of(c, "model_dim", file);
   model.heads = size_of(c, "heads", file);
-  model.encoder_layers = size_of(c, "encoder_layers", file);
-  model.decoder_layers = size_of(c, "decoder_layers", file);
+  model.encoder_layers = size_of(c, "encoder_layers", file, kMostOwnLayers);
+  model.decoder_layers = size_of(c, "decoder_layers", file, kMostOwnLayers);
   model.feed_forward_dim = size_of(c, "feed_forward_dim", file);
   model.max_length = size_of(c, "max_length", file);
   model.activation =

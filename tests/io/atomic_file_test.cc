@@ -229,18 +229,15 @@ TEST(ReadRegular, RefusesWhatMayNeverEnd) {
   EXPECT_EQ(read_start(folder / "name", 4, "load_it"), "1234");
   EXPECT_EQ(read_start(folder / "name", 9, "load_it"), "12345");
   ASSERT_EQ(::mkfifo((folder / "pipe").c_str(), 0600), 0);
-  const std::string base = folder.path().string();
   for (const auto& [name, reason] :
        {std::pair{"absent", "No such file or directory"},
         {"", "it is a folder"},
         {"pipe", "it is not a regular file"}}) {
+    const fs::path path = folder / name;
     const std::string text =
-        "load_it: cannot read '" + (folder / name).string() + "': " + reason;
-    EXPECT_EQ(text_of<IoError>([&] { read_regular(folder / name, "load_it"); }),
-              text);
-    EXPECT_EQ(
-        text_of<IoError>([&] { read_start(folder / name, 4, "load_it"); }),
-        text);
+        "load_it: cannot read '" + path.string() + "': " + reason;
+    EXPECT_EQ(text_of<IoError>([&] { read_regular(path, "load_it"); }), text);
+    EXPECT_EQ(text_of<IoError>([&] { read_start(path, 4, "load_it"); }), text);
   }
   EXPECT_THAT(text_of<IoError>([] { read_regular("/dev/zero", "load_it"); }),
               ::testing::HasSubstr("it is not a regular file"));

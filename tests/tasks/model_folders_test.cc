@@ -8,15 +8,18 @@
 
 #include <filesystem>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "fuzz/folder.h"
 #include "io/files.h"
 #include "regard/core/error.h"
+#include "regard/io/safetensors.h"
 #include "regard/tasks/language_model.h"
 #include "regard/tasks/model_kind.h"
 #include "regard/tasks/text_encoder.h"
 #include "regard/tasks/translator.h"
+#include "support/model_files.h"
 
 namespace regard::tasks {
 namespace {
@@ -24,6 +27,7 @@ namespace {
 namespace fs = std::filesystem;
 using regard::testing::read_text;
 using regard::testing::write_text;
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
 
@@ -139,6 +143,73 @@ TEST(TranslatorFolder, NeverIgnoresBadWords) {
                     HasSubstr("config.json': bad_words_ids must be a list")))
         << bad;
   }
+}
+
+// What is computed for a model is no larger than its weights allow.
+TEST(TranslatorFolder, MakesNoSinusoidsForWeightsThatAreNotAsWide) {
+  const fuzz::Folder folder;
+  ASSERT_TRUE(folder.fill(read_text(kCorpus / "marian")));
+  const fs::path path = folder.path() / "model.safetensors";
+  StateDict weights = SafetensorsFile::open(path).state_dict();
+  constexpr std::int64_t kWide = 1 << 20;
+  weights["model.shared.weight"] = Tensor({1, kWide});
+  save_safetensors(path, weights);
+  std::string config = read_text(folder.path() / "config.json");
+  for (const auto& [from, to] : {std::pair<std::string, std::string>{
+                                     "\"d_model\": 4", "\"d_model\": 1048576"},
+                                 {"\"max_position_embeddings\": 20",
+                                  "\"max_position_embeddings\": 65536"}}) {
+    const std::size_t at = config.find(from);
+    ASSERT_NE(at, std::string::npos);
+    config.replace(at, from.size(), to);
+  }
+  write_text(folder.path() / "config.json", config);
+  EXPECT_THAT(
+      [&] { Translator::load(folder.path()); },
+      ThrowsMessage<ParseError>(HasSubstr(
+          "encoder.layers.0.self_attn.in_proj_weight must be [3145728, "
+          "1048576] for embeddings of 1048576 columns; it is [12, 4]")));
+}
+
+// A file of some hundred bytes may name one variable any number of times.
+TEST(TranslatorFolder, CopiesAliasesSomeTimesOnly) {
+  const auto name = [](const std::string& text) {
+    return test::bytes_of_number(static_cast<std::uint16_t>(text.size() + 1)) +
+           text + '\0';
+  };
+  const std::uint32_t wide = 16;
+  std::string bytes = test::bytes_of_number(std::uint32_t{6}) +
+                      name("TransformerSpec") +
+                      test::bytes_of_number(std::uint32_t{7}) +
+                      test::bytes_of_number(std::uint32_t{1}) + name("w");
+  bytes += '\2' + test::bytes_of_number(wide) + test::bytes_of_number(wide) +
+           '\0' + test::bytes_of_number(4 * wide * wide) +
+           std::string(4 * wide * wide, '\0');
+  std::vector<std::string> names = {"encoder/embeddings/weight",
+                                    "decoder/embeddings/weight",
+                                    "decoder/projection/weight"};
+  for (const std::string side : {"encoder", "decoder"}) {
+    for (int layer = 0; layer < 9; ++layer) {
+      const std::string at = side + "/layer_" + std::to_string(layer) + "/";
+      for (const char* part :
+           {"self_attention/linear_0/weight", "self_attention/linear_1/weight",
+            "self_attention/layer_norm/gamma", "attention/linear_0/weight",
+            "attention/linear_1/weight", "attention/linear_2/weight",
+            "attention/layer_norm/gamma", "ffn/linear_0/weight",
+            "ffn/linear_1/weight", "ffn/layer_norm/gamma"}) {
+        names.push_back(at + part);
+      }
+    }
+  }
+  bytes += test::bytes_of_number(static_cast<std::uint32_t>(names.size()));
+  for (const std::string& alias : names) bytes += name(alias) + name("w");
+  const fuzz::Folder folder;
+  ASSERT_TRUE(folder.fill(read_text(kCorpus / "ctranslate2")));
+  write_text(folder.path() / "model.bin", bytes);
+  EXPECT_THAT([&] { Translator::load(folder.path()); },
+              ThrowsMessage<ParseError>(
+                  AllOf(HasSubstr("model.bin': the variable 'encoder/layer_"),
+                        HasSubstr("is one alias too many"))));
 }
 
 }  // namespace

@@ -289,6 +289,8 @@ TEST(Translator, NamesWhatIsWrongWithItsFolder) {
   refusal("\"relu\"", "\"sine\"", "has an unknown name: 'sine'");
   refusal("\"heads\": 4", "\"heads\": -4",
           "heads must be an integer from 1 to 16777216; got -4");
+  refusal("\"encoder_layers\": ", "\"encoder_layers\": 99999",
+          "encoder_layers must be an integer from 1 to 1024; got 99999");
   refusal("\"heads\": 4", "\"heads\": 5", "do not fit each other");
   refusal("\"model_dim\": 32", "\"model_dim\": 64", "do not fit each other");
   refusal("\"vocab\": 23", "\"vocab\": 24",

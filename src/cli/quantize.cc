@@ -44,14 +44,14 @@ struct QuantizeFlags {
 };
 
 constexpr const char* kFooter =
-    R"(The model is a language model in a GGUF file, or the folder of a pretrained encoder
-(BERT, RoBERTa, DistilBERT, MPNet, ALBERT).
+    R"(The model is a language model in a GGUF file, or the folder of a pretrained
+encoder (BERT, RoBERTa, DistilBERT, MPNet, ALBERT).
 
-Of a GGUF file weights may have any type. int8 makes
-its matrices Q8_0, 8.5 bits a weight; int4 makes them Q4_1, 5 bits a weight, and
-leaves the table of tokens at Q8_0. Norms and biases stay as they are, and so do
-all settings: llama.cpp reads the new file, too. `regard generate --weights
-as-stored` and `regard chat` compute with the integers.
+Of a GGUF file weights may have any type. int8 makes its matrices Q8_0, 8.5 bits a
+weight; int4 makes them Q4_1, 5 bits a weight, and leaves the table of tokens at
+Q8_0. Norms and biases stay as they are, and so do all settings: llama.cpp reads
+the new file, too. `regard generate --weights as-stored` and `regard chat` compute
+with the integers.
 
 Of an encoder int8 makes the matrices 8.5 bits a weight and int4 makes them 5; the
 tables of words stay as they are. `regard embed --weights as-stored` computes with
@@ -59,9 +59,9 @@ the integers, and gives the vectors of the old folder with `--weights int8`.
 
 The report has a line for each layer: how far its weights moved, as the root of
 the mean square of the change over that of the weights. --measure reads a text
-with both: of language models it tells the perplexity, e to the mean loss a token; of
-encoders how near the vectors of its lines are, as cosines, and for how many lines the
-nearest other line is the same. That is what the change means for the model.
+with both and tells what the change means for the model: of language models the
+perplexity, e to the mean loss a token; of encoders how near the vectors of its
+lines are, as cosines, and for how many lines the nearest other line is the same.
 
 Examples:
   regard quantize all-MiniLM-L6-v2 --to int8 --out minilm-int8 --measure lines.txt
@@ -128,7 +128,7 @@ std::vector<QuantizedTensor> round(const QuantizeFlags& flags,
        }});
 }
 
-// The layers of what was rounded; `measure` is the model's own measure.
+// The layers of what was rounded; `measure` is the model's own, or null.
 void print_report(const QuantizeFlags& flags,
                   const std::vector<QuantizedTensor>& report,
                   const nlohmann::ordered_json& measure) {
@@ -142,7 +142,7 @@ void print_report(const QuantizeFlags& flags,
     nlohmann::ordered_json json = {{"bytes_before", all.before},
                                    {"bytes_after", all.after},
                                    {"error", all.error()}};
-    json.update(measure);
+    if (!measure.is_null()) json.update(measure);
     for (const auto& [place, sum] : layers) {
       json["layers"][place.second] = sum.error();
     }

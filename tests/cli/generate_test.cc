@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "cli/run_program.h"
+#include "support/encoder_folder.h"
 #include "support/model_files.h"
 
 namespace regard::test {
@@ -216,6 +217,35 @@ TEST_F(QuantizeCommand, MakesAFileThatTellsTheSameStory) {
                   "--max-tokens", "20", "--temperature", "0"});
   EXPECT_THAT(testing::read_text(folder() / "expected_greedy_n200.txt"),
               ::testing::StartsWith(story.out.substr(0, 30)));
+}
+
+TEST_F(QuantizeCommand, WritesTheFolderOfAnEncoder) {
+  const testing::TemporaryFolder made;
+  const std::string model = made.path() / "bert";
+  const std::string out = made.path() / "small", text = made.path() / "lines";
+  testing::write_encoder_folder(model, {.width = 64, .inner = 128});
+  testing::write_text(text, "the cat sat.\n\na dog\nthe mat\n");
+  const auto json = nlohmann::json::parse(
+      run_regard({"quantize", model, "--out", out, "--json"}).out);
+  EXPECT_LT(json.at("bytes_after"), json.at("bytes_before"));
+  EXPECT_GT(json.at("layers").at("encoder.layer.1").get<double>(), 0);
+  EXPECT_EQ(json.at("layers").at("embeddings"), 0);
+  const Ended again = run_regard({"quantize", model, "--out", out});
+  EXPECT_EQ(again.code, 1);
+  EXPECT_THAT(again.err, HasSubstr("the new folder must not be there yet"));
+  std::filesystem::remove_all(out);
+  const Ended ended =
+      run_regard({"quantize", model, "--out", out, "--measure", text});
+  EXPECT_EQ(ended.code, 0) << ended.err;
+  EXPECT_THAT(ended.out, AllOf(HasSubstr("\nencoder.layer.0 "),
+                               HasSubstr("3 lines of "), HasSubstr("0.999")));
+  testing::write_text(text, "one\n");
+  std::filesystem::remove_all(out);
+  const Ended one =
+      run_regard({"quantize", model, "--out", out, "--measure", text});
+  EXPECT_NE(one.code, 0);
+  EXPECT_THAT(one.err, HasSubstr("at least two lines that are not empty"));
+  EXPECT_FALSE(std::filesystem::exists(out));
 }
 
 TEST_F(QuantizeCommand, SaysWhatItRefuses) {

@@ -353,7 +353,8 @@ void Importer::read_bad_words() {
   constexpr const char* kKey = "bad_words_ids";
   std::vector<std::int32_t>& never = result_.tokens.never;
   never.clear();
-  const json& from = generation_.contains(kKey) ? generation_ : config_;
+  const bool generation = generation_.contains(kKey);
+  const json& from = generation ? generation_ : config_;
   const auto bad = from.find(kKey);
   if (bad == from.end() || bad->is_null()) return;
   const auto is_piece = [&](const json& word) {
@@ -361,7 +362,9 @@ void Importer::read_bad_words() {
            word[0] >= 0 && word[0] < result_.config.model.target_vocab;
   };
   if (!bad->is_array() || !std::all_of(bad->begin(), bad->end(), is_piece)) {
-    throw_parse_error(kWhere, "'", config_path_.string(), "': ", kKey,
+    const fs::path file =
+        generation ? folder_ / "generation_config.json" : config_path_;
+    throw_parse_error(kWhere, "'", file.string(), "': ", kKey,
                       " must be a list of lists, each with one piece's number "
                       "below ",
                       result_.config.model.target_vocab);

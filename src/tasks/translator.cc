@@ -2,7 +2,6 @@
 #include "regard/tasks/translator.h"
 
 #include <algorithm>
-#include <system_error>
 #include <utility>
 
 #include "io/read_file.h"
@@ -102,7 +101,6 @@ Translator Translator::load(const fs::path& folder,
   require(weights != ops::WeightStorage::kAsStored, "Translator::load",
           "the weights of a translator can be float32, bfloat16, int8 or int4; "
           "got as-stored");
-  std::error_code error;
   const fs::path config_path = folder / "config.json";
   const fs::path ctranslate2 = find_ctranslate2(folder);
   const bool of_others =

@@ -38,9 +38,17 @@ void read_weights(const std::filesystem::path& path) {
   static_cast<void>(used);
 }
 
-void read_model(const std::filesystem::path& path) {
-  const auto loaded = tasks::load_language_model(path);
-  tasks::LanguageState state(loaded.model, {.threads = {.count = 1}});
+// A file of llama2.c has no tokenizer, without which it is not loaded.
+tasks::LanguageModel model_of(const std::filesystem::path& path,
+                              std::string_view bytes) {
+  return bytes.starts_with("GGUF")
+             ? tasks::load_language_model(path).model
+             : tasks::LanguageModel::from_llama2c(Llama2cFile::open(path));
+}
+
+void read_model(const std::filesystem::path& path, std::string_view bytes) {
+  const tasks::LanguageModel model = model_of(path, bytes);
+  tasks::LanguageState state(model, {.threads = {.count = 1}});
   const std::int32_t token = 0;
   const tasks::LanguageState::Reading reading{0, {&token, 1}};
   state.read({&reading, 1});
@@ -80,7 +88,7 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
         read_clip(folder.write("c.npy", bytes));
         break;
       case 'm':
-        read_model(folder.write("m", bytes));
+        read_model(folder.write("m", bytes), bytes);
         break;
       default:
         break;

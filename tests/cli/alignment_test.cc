@@ -57,9 +57,9 @@ TEST(Alignment, AWordGetsTheSumAndGivesTheMeanOfItsPieces) {
   EXPECT_EQ(draw_alignment(translation, {Ink::kAscii, 80}),
             "     b\n"
             "   a c\n"
-            "xy ..@@\n"
+            "xy ::@@\n"
             "\n"
-            "0 ..::--==++**##%%@@ 0.900\n");
+            "0 ..::--==++++**##%%@@ 0.9\n");
   translation.target_pieces.clear();
   EXPECT_EQ(draw_alignment(translation, {Ink::kAscii, 80}), "");
 }

@@ -77,8 +77,8 @@ class PrepareEnZh(InATemporaryFolder):
                 self.zip(f"{kind}_{name}.tsv.gz", [])
         for name in prepare_en_zh.MONO:
             self.zip(f"mono_{name}.txt.gz", [])
-        self.zip("test_tatoeba.tsv.gz", ["The cat sleeps.\t猫在睡觉。", "A dog barks.\t狗叫。"])
-        self.zip("test_covost2.tsv.gz", ["It is late.\t已经很晚了。"])
+        self.zip("test_tatoeba.tsv.gz", ["The cat sleeps.\t\u732b\u5728\u7761\u89c9\u3002", "A dog barks.\t\u72d7\u53eb\u3002"])
+        self.zip("test_covost2.tsv.gz", ["It is late.\t\u5df2\u7ecf\u5f88\u665a\u4e86\u3002"])
 
     def zip(self, name, lines):
         path = self.folder / "sources" / name
@@ -93,17 +93,17 @@ class PrepareEnZh(InATemporaryFolder):
         return (self.folder / "out" / name).read_text(encoding="utf-8").splitlines()
 
     def test_no_side_of_a_test_is_learnt_from(self):
-        self.zip("train_hsk_sentences.tsv.gz", ["the cat sleeps!\t猫睡了。", "A hound.\t狗 叫", "Tea?\t茶？"])
-        self.zip("mono_tatoeba_ccby.txt.gz", ["已经很晚了", "我喝茶。", "她走了"])
+        self.zip("train_hsk_sentences.tsv.gz", ["the cat sleeps!\t\u732b\u7761\u4e86\u3002", "A hound.\t\u72d7 \u53eb", "Tea?\t\u8336\uff1f"])
+        self.zip("mono_tatoeba_ccby.txt.gz", ["\u5df2\u7ecf\u5f88\u665a\u4e86", "\u6211\u559d\u8336\u3002", "\u5979\u8d70\u4e86"])
         self.prepare("mono")
-        self.assertEqual(self.lines("mono.zh"), ["我喝茶。", "她走了"])
+        self.assertEqual(self.lines("mono.zh"), ["\u6211\u559d\u8336\u3002", "\u5979\u8d70\u4e86"])
         (self.folder / "out/mono.en").write_text("I drink tea.\nShe left.\n", encoding="utf-8")
         self.prepare("mix")
         # "She left." has no mark at the end of its Chinese: no whole sentence.
-        self.assertEqual(self.lines("train.tsv"), ["Tea?\t茶？", "I drink tea.\t我喝茶。"])
+        self.assertEqual(self.lines("train.tsv"), ["Tea?\t\u8336\uff1f", "I drink tea.\t\u6211\u559d\u8336\u3002"])
 
     def test_what_is_held_out_shares_no_side_with_what_is_learnt_from(self):
-        self.zip("train_tatoeba.tsv.gz", [f"Sentence {i}.\t句子{i // 3}。" for i in range(2000)])
+        self.zip("train_tatoeba.tsv.gz", [f"Sentence {i}.\t\u53e5\u5b50{i // 3}\u3002" for i in range(2000)])
         self.prepare("mix")
         held_out, learnt = self.lines("valid.tsv"), self.lines("train.tsv")
         self.assertTrue(held_out)

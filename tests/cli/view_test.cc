@@ -12,6 +12,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <nlohmann/json.hpp>
+#include <regex>
 
 #include "cli/run_program.h"
 #include "io/files.h"
@@ -256,20 +257,22 @@ TEST_F(ViewCommand, SaysOfTheBundledModelWhatItsCardSays) {
   const std::string card = read_text(folder + "/README.md");
   const view::Note note = view::read_note(folder);
   ASSERT_EQ(note.size(), 2u);
-  for (const char* row :
-       {"| English to Chinese | ", "| Chinese to English | "}) {
-    const std::size_t from = card.find(row) + std::strlen(row);
+  for (const char* row : {"| Tatoeba | English to Chinese | ",
+                          "| Tatoeba | Chinese to English | "}) {
+    // The number of pairs, and then BLEU.
+    const std::size_t pairs = card.find(row) + std::strlen(row);
+    const std::size_t from = card.find("| ", pairs) + 2;
     const std::string bleu = card.substr(from, card.find(' ', from) - from);
     ASSERT_EQ(bleu.size(), 5u) << bleu;
     EXPECT_THAT(note.at("en"), HasSubstr(bleu + " "));
     EXPECT_THAT(note.at("zh"), HasSubstr(" " + bleu));
   }
-  const std::size_t end = card.find(" pairs to learn from");
-  const std::size_t begin = card.rfind('\n', end) + 1;
-  const std::string pairs = card.substr(begin, end - begin);
-  const std::string count = pairs.substr(pairs.find_first_not_of(' '));
-  EXPECT_THAT(note.at("en"), HasSubstr(count));
-  EXPECT_THAT(note.at("zh"), HasSubstr(count));
+  std::smatch learnt;
+  ASSERT_TRUE(std::regex_search(note.at("en"), learnt,
+                                std::regex("learnt from ([0-9,]+ pairs)")));
+  EXPECT_THAT(card, HasSubstr(" on " + learnt[1].str()));
+  const std::string count = learnt[1].str();
+  EXPECT_THAT(note.at("zh"), HasSubstr(count.substr(0, count.find(' '))));
 }
 
 TEST_F(ViewCommand, RefusesCommandLinesThatMakeNoSense) {

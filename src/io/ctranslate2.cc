@@ -88,6 +88,14 @@ Variable read_variable(ByteReader& reader, std::uint32_t version,
     }
     elements *= extent;
   }
+  // An extent of zero must not hide others that no memory holds.
+  try {
+    element_count(variable.shape);
+  } catch (const InvalidArgument&) {
+    throw_parse_error(
+        where, "the variable ", quoted,
+        " has a shape that no memory holds: ", ShapeText{variable.shape});
+  }
   const auto type = reader.number<std::uint8_t>("a variable's type");
   variable.type = type_of(type, version, name, where);
   const std::uint64_t size = size_of(variable.type);

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "regard/io/gguf.h"
 
-#include <limits>
 #include <utility>
 
 #include "io/byte_reader.h"
@@ -188,17 +187,16 @@ struct GgufFile::Parser {
       throw_parse_error(where(), "a tensor has at most ", kMostDimensions,
                         " dimensions; ", name, " has ", rank);
     }
-    d.elements = 1;
-    constexpr std::uint64_t kMost =
-        std::numeric_limits<std::int64_t>::max() / sizeof(float);
     for (std::uint32_t i = 0; i < rank; ++i) {
       const auto extent = reader.number<std::uint64_t>("a tensor's dimensions");
-      if (extent > kMost || (extent != 0 && d.elements > kMost / extent)) {
-        throw_parse_error(where(), "the shape of ", name,
-                          " has more elements than can be counted");
-      }
-      d.elements *= extent;
       d.shape.insert(d.shape.begin(), static_cast<std::int64_t>(extent));
+    }
+    // What is negative here was too large there.
+    try {
+      d.elements = static_cast<std::uint64_t>(element_count(d.shape));
+    } catch (const InvalidArgument&) {
+      throw_parse_error(where(), "the shape of ", name,
+                        " has more elements than can be counted");
     }
     const auto type = reader.number<std::uint32_t>("a tensor's type");
     d.type = io::gguf_tensor_type(type);

@@ -178,6 +178,11 @@ TEST(Ctranslate2File, NamesWhatIsWrong) {
                   .add("huge", {kHuge, kHuge, kHuge}, Type::kFloat32, "")
                   .bytes()),
       HasSubstr("ends within the variable 'huge'"));
+  EXPECT_THAT(
+      refusal(Writer()
+                  .add("none", {0, kHuge, kHuge, kHuge}, Type::kFloat32, "")
+                  .bytes()),
+      AllOf(HasSubstr("'none'"), HasSubstr("a shape that no memory holds")));
 }
 
 TEST(Ctranslate2File, RefusesWeightsWithoutAScaleThatFits) {

@@ -227,6 +227,9 @@ TEST(Gguf, RefusesTensorsThatDoNotFit) {
             "the shape of 't' has more elements than can be counted");
   EXPECT_EQ(described({~std::uint64_t{0}}, 0, 32),
             "the shape of 't' has more elements than can be counted");
+  // Nor does an extent of zero hide the others.
+  EXPECT_EQ(described({half, 0, half}, 0, 32),
+            "the shape of 't' has more elements than can be counted");
 }
 
 TEST(Gguf, RefusesAnAlignmentThatIsNone) {

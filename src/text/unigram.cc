@@ -19,10 +19,7 @@ class Unigram : public Model {
     const auto is = [](const std::vector<bool>& flags, std::size_t i) {
       return i < flags.size() && flags[i];
     };
-    // SentencePiece starts with the smallest float, so no score is lower than
-    // none.
     double least = std::numeric_limits<double>::infinity();
-    double most = std::numeric_limits<float>::min();
     std::vector<Trie::Entry> entries;
     for (std::size_t i = 0; i < scores.size(); ++i) {
       if (is(options.hidden, i)) continue;
@@ -30,14 +27,14 @@ class Unigram : public Model {
       entries.push_back({vocabulary.piece(id), id});
       if (is(options.user_defined, i)) continue;
       least = std::min(least, scores[i]);
-      most = std::max(most, scores[i]);
     }
     for (std::size_t i = 0; i < scores.size(); ++i) {
-      // So high that no other way to write it wins.
+      // So high that another way to write it seldom wins, and never if it has
+      // the same ends; measured on SentencePiece 0.2.2.
       if (is(options.user_defined, i)) {
         const auto length = static_cast<double>(
             vocabulary.piece(static_cast<std::int32_t>(i)).size());
-        scores[i] = length * most - 0.1;
+        scores[i] = 0.1 * (length - 1);
       }
       scores_.push_back(static_cast<Sum>(scores[i]));
     }

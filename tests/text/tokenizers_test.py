@@ -524,7 +524,11 @@ class SentencePieceTest(Compare):
                 with open(path, "wb") as file:
                     sentencepiece.SentencePieceTrainer.train(sentence_iterator=iter(self.corpus[:1500]), model_writer=file,
                                                              **{**base, **options})
-                self.compare(path, self.real[:10000] + hostile_lines(HOSTILE, 9, ["<user>", "\u2581x\u2581", "<ctrl>"]))
+                lines = self.real[:10000] + hostile_lines(HOSTILE, 9, ["<user>", "\u2581x\u2581", "<ctrl>"])
+                # Pieces that would have the end of a symbol for their own.
+                processor = sentencepiece.SentencePieceProcessor(model_proto=path.read_bytes())
+                pieces = [processor.id_to_piece(i) for i in range(processor.get_piece_size())]
+                self.compare(path, lines + [f"a\u2581x{piece}".encode() for piece in pieces if piece[0] == "\u2581"])
 
 
 if __name__ == "__main__":

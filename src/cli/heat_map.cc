@@ -18,10 +18,10 @@
 namespace regard::cli {
 namespace {
 
-constexpr int kCell = 2;        // a key's width, so that cells are square
-constexpr int kGap = 2;         // between two heads
-constexpr int kMostLabel = 14;  // cells of a query's label
-constexpr int kMostHeader = 5;  // lines of a key's label, written downwards
+constexpr int kCell = 2;         // a key's width, so that cells are square
+constexpr int kGap = 2;          // between two heads
+constexpr int kMostLabel = 14;   // cells of a query's label
+constexpr int kMostHeader = 10;  // lines of a key's label, written downwards
 constexpr std::int64_t kMostRows = 64;
 constexpr std::int64_t kTick = 10;  // columns between the numbers of small maps
 

@@ -95,7 +95,7 @@ TEST(HeatMaps, CutLongLabels) {
       drawn({1, 1, 1}, {{"incomprehensible"}, {"incomprehensible"}},
             {Ink::kAscii, 80}, {1});
   EXPECT_THAT(text, HasSubstr("incomprehensib @@\n"));
-  EXPECT_THAT(text, HasSubstr("               o\n               m\n"
+  EXPECT_THAT(text, HasSubstr("               h\n               e\n"
                               "incompre"));
 }
 

@@ -327,7 +327,7 @@ class BackwardBySequence {
     }
     visit(
         ranks_,
-        {.pieces = held_pieces(lengths_.keys, ranks_.size()),
+        {.pieces = held_pieces(lengths_.keys, ranks_.size(), kKeyBlock),
          .own = {&held_},
          .needs = gather_values(ranks_, needs_of(seen[0], seen[1], kKeyBlock)),
          .unit = kKeyBlock},
@@ -431,7 +431,8 @@ class BackwardBySequence {
                   .needs = {},
                   .unit = kQueryUnit};
     for (std::size_t c = 0; c < queries_.parts.size(); ++c) {
-      travel.pieces.push_back({queries_.worker(c), queries_.parts[c]});
+      add_pieces(travel.pieces, queries_.worker(c), queries_.parts[c],
+                 kQueryUnit);
     }
     for (int i = 0; i < ranks_.size(); ++i) {
       const auto [early, late] = keys_.numbers(i);

@@ -130,17 +130,19 @@ void explain_sequence(SpreadExplanation& e, const AttentionOptions& options) {
         needs_of(seen_by[early], seen_by[late], kernels::kGroupRows));
   }
   for (std::size_t c = 0; c < queries.parts.size(); ++c) {
-    query_pieces.push_back({queries.worker(c), queries.parts[c]});
+    add_pieces(query_pieces, queries.worker(c), queries.parts[c],
+               kernels::kGroupRows);
   }
-  const auto held = held_pieces(s.kv_len, e.ranks);
+  const auto splits = held_pieces(s.kv_len, e.ranks, kernels::kSplitKeys);
+  const auto blocks = held_pieces(s.kv_len, e.ranks, kernels::kKeyBlock);
   const bool rows = options.log_sum_exp.data() != nullptr;
 
   add_chunks(e.forward, queries, w.q, w.out + (rows ? w.row : 0));
-  add_stream(e.forward, held, in_splits, w.k + w.v);
+  add_stream(e.forward, splits, in_splits, w.k + w.v);
   add_gather(e.forward, sizeof(Needs) + 1);  // and whether to go again
 
   add_chunks(e.backward, queries, w.q + 2 * w.out + w.row, w.q);
-  add_stream(e.backward, held, in_blocks, w.k + w.v);
+  add_stream(e.backward, blocks, in_blocks, w.k + w.v);
   add_chunks(e.backward, keys, w.k + w.v, w.k + w.v);
   add_stream(e.backward, query_pieces, of_queries, w.q + w.out + 2 * w.row);
   add_gather(e.backward, static_cast<std::int64_t>(

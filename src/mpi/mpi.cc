@@ -25,7 +25,7 @@ constexpr int kData = 1;
 constexpr int kHere = 2;
 constexpr int kGoodbye = 3;
 // Seconds that a rank asks again and again before it sleeps in between.
-constexpr double kShortWait = 2e-4;
+constexpr double kShortWait = 1e-4;
 constexpr double kLongestSleep = 1e-3;
 // MPI counts in int; longer messages go in pieces.
 constexpr std::size_t kPiece = std::size_t{1} << 30;
@@ -117,10 +117,9 @@ class MpiCommunicator : public dist::Communicator {
     const Clock::time_point start = Clock::now();
     for (;;) {
       // Short waits cost a core; long ones cost it to whoever else is on it.
+      // A sleep, and no yield, which gives a whole time slice away.
       const double waited = seconds_since(start);
-      if (waited < kShortWait) {
-        std::this_thread::yield();
-      } else {
+      if (waited >= kShortWait) {
         std::this_thread::sleep_for(std::chrono::duration<double>(
             std::min(waited / 16, kLongestSleep)));
       }

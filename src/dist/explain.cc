@@ -7,6 +7,7 @@
 
 #include "attention/untyped.h"
 #include "core/scaled.h"
+#include "dist/by_heads.h"
 #include "dist/by_sequence.h"
 #include "dist/chunks.h"
 #include "dist/seen.h"
@@ -43,16 +44,27 @@ void add_gather(SpreadCall& call, std::int64_t bytes) {
 // ---- by heads ----
 
 // Queries, or keys: own positions to the ranks that have the heads, and back.
+// Travelling while ranks compute: all but the first heads, and the last
+// results.
 void add_heads(SpreadCall& call, const AttentionShape& s, std::int64_t length,
                std::int64_t to_heads, std::int64_t to_positions) {
   const int ranks = static_cast<int>(call.sent.size());
+  const HeadGroups groups(s.kv_heads, ranks, s.q_len);
   for (int i = 0; i < ranks; ++i) {
+    Traffic& traffic = call.sent[static_cast<std::size_t>(i)];
     const std::int64_t own = part_of(length, i, ranks).size();
-    const std::int64_t heads = part_of(s.kv_heads, i, ranks).size();
-    call.sent[static_cast<std::size_t>(i)].bytes +=
-        (own * (s.kv_heads - heads) * to_heads +
-         (length - own) * heads * to_positions) /
-        s.kv_heads;
+    for (int g = 0; g < groups.count(); ++g) {
+      std::int64_t others = 0;  // heads
+      for (int j = 0; j < ranks; ++j) {
+        if (j != i) others += groups.kv_heads(j, g).size();
+      }
+      const std::int64_t brought = own * others * to_heads / s.kv_heads;
+      const std::int64_t given = (length - own) * groups.kv_heads(i, g).size() *
+                                 to_positions / s.kv_heads;
+      traffic.bytes += brought + given;
+      if (g > 0) traffic.hidden_bytes += brought;
+      if (g + 1 < groups.count()) traffic.hidden_bytes += given;
+    }
   }
 }
 

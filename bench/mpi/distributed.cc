@@ -303,9 +303,20 @@ double now() {
       .count();
 }
 
+// Of all threads of this process.
+double cpu_seconds() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  const auto seconds = [](const timeval& time) {
+    return static_cast<double>(time.tv_sec) +
+           1e-6 * static_cast<double>(time.tv_usec);
+  };
+  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
+}
+
 // What a rank saw of one call.
 struct Seen {
-  double seconds, waited;
+  double seconds, waited, cpu;
   std::int64_t bytes;
 };
 
@@ -320,6 +331,7 @@ void run(dist::Communicator& ranks, const Case& c) {
   const auto call = [&](bool backward) {
     dist::gather_values(ranks, char{0});  // all begin together
     const double waited = ranks.seconds_waited(), start = now();
+    const double cpu = cpu_seconds();
     const std::int64_t sent = ranks.bytes_sent();
     if (backward) {
       work.backward();
@@ -327,22 +339,25 @@ void run(dist::Communicator& ranks, const Case& c) {
       work.forward();
     }
     return Seen{now() - start, ranks.seconds_waited() - waited,
-                ranks.bytes_sent() - sent};
+                cpu_seconds() - cpu, ranks.bytes_sent() - sent};
   };
   std::string lines;
   // A call is over when its last rank is.
   const auto report = [&](const Seen& own) {
     const auto all = dist::gather_values(ranks, own);
-    double seconds = 0, waited = 0;
+    double seconds = 0, waited = 0, cpu = 0;
     std::string bytes;
     for (const Seen& one : all) {
       seconds = std::max(seconds, one.seconds);
       waited += one.waited;
+      cpu += one.cpu;
       bytes += (bytes.empty() ? "" : ", ") + std::to_string(one.bytes);
     }
     char text[128];
-    std::snprintf(text, sizeof text, "{\"seconds\": %.6f, \"waiting\": %.4f, ",
-                  seconds, waited / seconds / static_cast<double>(all.size()));
+    std::snprintf(text, sizeof text,
+                  "{\"seconds\": %.6f, \"waiting\": %.4f, \"cpu\": %.6f, ",
+                  seconds, waited / seconds / static_cast<double>(all.size()),
+                  cpu);
     lines += (lines.empty() ? "" : ", ") + std::string(text) + "\"bytes\": [" +
              bytes + "]}";
   };

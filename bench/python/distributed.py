@@ -5,6 +5,7 @@
     ./run bench distributed --network 1000        a network namespace whose loopback has 1000 Mbit/s; root only
     ./run bench distributed --plot FILE.svg       what the model projects for 64 nodes
     ./run bench distributed --million             a million tokens, four million with a window, gradients of 262,144
+    ./run bench distributed --million forward --ranks 1        one of these alone: forward, window or gradients
 
 Every row is held to the definition in double on some rows first. Rounds are interleaved, and the best of each
 counts. A row fails where its result is wrong or its bytes are not those of the formula, within 5 %.
@@ -42,11 +43,12 @@ class Driver:
         command += [os.fspath(self.program), *(f"{name}={value}" for name, value in case.items())]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode != 0:
-            sys.exit(f"bench: {' '.join(command)}: {done.stderr}")
+            sys.exit(f"bench: {' '.join(command)} ended with {done.returncode}: {done.stderr}")
         result = json.loads(done.stdout)
         result["seconds"] = min(call["seconds"] for call in result["calls"])
         best = next(call for call in result["calls"] if call["seconds"] == result["seconds"])
         result["waiting"], result["bytes"] = best["waiting"], sum(best["bytes"])
+        result["cpu"] = min(call["cpu"] for call in result["calls"])
         if result["error"] > TOLERANCE:
             self.failures.append(f"{ranks} ranks, {case}: off by {result['error']}")
         return result
@@ -154,20 +156,30 @@ def project(rate, path):
         print(f"written: {path}")
 
 
-def million(driver, share):
+LONG = {
+    "forward": ("causal forward", {"length": 1 << 20}),
+    "window": ("window 4096 and sinks", {"length": 1 << 22, "window": 4095, "sinks": 1}),
+    "gradients": ("causal gradients", {"length": 1 << 18, "backward": 1}),
+}
+
+
+def million(driver, parts, ranks_of, share, calls):
     """Long sequences: time, memory and speed. `share`: of the lengths, for a quick look."""
-    rows = {
-        "causal forward": {"length": 1 << 20},
-        "window 4096 and sinks": {"length": 1 << 22, "window": 4095, "sinks": 1},
-        "causal gradients": {"length": 1 << 18, "backward": 1},
-    }
-    for name, case in rows.items():
-        case["length"] = int(case["length"] * share)
-        for ranks in (1, 2):
-            result = driver.run(ranks, threads=2 // ranks, calls=1, samples=4, **case)
-            print(f"{name}, N {case['length']:,}, {ranks} {'process, 2 threads' if ranks == 1 else 'ranks, 1 thread'}: "
-                  f"{result['seconds']:.1f} s, {result['flops'] / result['seconds'] / 1e9:.1f} GFLOP/s, peak memory "
-                  f"{result['peak_megabytes']:.0f} MB a rank, error {result['error']:.2g}", flush=True)
+    found = {}
+    for part in parts:
+        name, case = LONG[part]
+        case = {**case, "length": int(case["length"] * share)}
+        for ranks in ranks_of:
+            who = "1 process, 2 threads" if ranks == 1 else f"{ranks} ranks, 1 thread"
+            # So that whoever looks on knows what is at work for half an hour.
+            print(f"{name}, N {case['length']:,}, {who}: ...", file=sys.stderr, flush=True)
+            result = driver.run(ranks, threads=max(1, 2 // ranks), calls=calls, samples=4, **case)
+            found[f"{part}, {ranks}"] = result
+            print(f"{name}, N {case['length']:,}, {who}: {result['seconds']:.1f} s, "
+                  f"{result['flops'] / result['seconds'] / 1e9:.1f} GFLOP/s, CPU {result['cpu']:.1f} s, peak memory "
+                  f"{result['peak_megabytes']:.0f} MB for a rank, {result['bytes'] / 1e6:.1f} MB sent, waiting "
+                  f"{100 * result['waiting']:.1f} %, error {result['error']:.2g}", flush=True)
+    return found
 
 
 def main():
@@ -180,10 +192,17 @@ def main():
     parser.add_argument("--network", type=int, metavar="MBIT", help="through a loopback of so many Mbit/s")
     parser.add_argument("--plot", type=pathlib.Path, metavar="FILE", help="the model's projection, as an SVG")
     parser.add_argument("--rate", type=float, default=120, help="GFLOP/s of a node in the projection (120)")
-    parser.add_argument("--million", action="store_true", help="a million tokens: half an hour on two cores")
+    parser.add_argument("--million", nargs="*", metavar="PART", default=None,
+                        help="a million tokens; of forward, window and gradients those that are named (all: an hour)")
+    parser.add_argument("--ranks", type=int, nargs="+", default=[1, 2], metavar="N",
+                        help="of --million: 1 is one process with two threads (1 2)")
+    parser.add_argument("--calls", type=int, default=1, help="of --million, of which the best counts (1)")
     parser.add_argument("--share", type=float, default=1.0, help="of the lengths of --million (1)")
     parser.add_argument("--json", type=pathlib.Path, metavar="FILE", help="write all results there")
     arguments = parser.parse_args()
+    for part in arguments.million or []:
+        if part not in LONG:
+            parser.error(f"--million: no part {part}; there are {', '.join(LONG)}")
     if arguments.plot:
         return project(arguments.rate * 1e9, arguments.plot)
     if arguments.driver is None or not arguments.driver.exists():
@@ -192,10 +211,9 @@ def main():
     driver = Driver(arguments.driver)
     if arguments.network:
         driver.failures = limited(arguments.driver, arguments.network, arguments.length, arguments.rounds)
-    elif arguments.million:
-        million(driver, arguments.share)
     else:
-        found = scaling(driver, arguments.length, arguments.rounds, arguments.quick)
+        found = (scaling(driver, arguments.length, arguments.rounds, arguments.quick) if arguments.million is None else
+                 million(driver, arguments.million or LONG, arguments.ranks, arguments.share, arguments.calls))
         if arguments.json:
             arguments.json.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     if driver.failures:

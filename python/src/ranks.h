@@ -12,8 +12,8 @@
 namespace regard::python {
 
 // Processes that Python connects: an object with rank and size, and with
-// send(to, address, bytes), receive(from, address, bytes) and finish(). See
-// regard/torch/_distributed.py.
+// send(to, address, bytes), receive(from, address, bytes), finish() and
+// finish_receives(). See regard/torch/_distributed.py.
 class PythonRanks : public dist::Communicator {
  public:
   explicit PythonRanks(nanobind::handle transport)
@@ -23,14 +23,8 @@ class PythonRanks : public dist::Communicator {
 
   int rank() const override { return rank_; }
   int size() const override { return size_; }
-  void finish() override {
-    const auto start = std::chrono::steady_clock::now();
-    const nanobind::gil_scoped_acquire gil;
-    transport_.attr("finish")();
-    seconds_waited_ +=
-        std::chrono::duration<double>(std::chrono::steady_clock::now() - start)
-            .count();
-  }
+  void finish() override { wait("finish"); }
+  void finish_receives() override { wait("finish_receives"); }
 
  protected:
   void begin(const dist::Outgoing& send) override {
@@ -47,6 +41,15 @@ class PythonRanks : public dist::Communicator {
   }
 
  private:
+  void wait(const char* function) {
+    const auto start = std::chrono::steady_clock::now();
+    const nanobind::gil_scoped_acquire gil;
+    transport_.attr(function)();
+    seconds_waited_ +=
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - start)
+            .count();
+  }
+
   nanobind::object transport_;
   int rank_, size_;
 };

@@ -1,18 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gradients over ranks by sequence, in two passes that wait for nobody's sums:
+// Gradients over ranks by sequence. Each rank works on an early and a late
+// chunk, e and l, of the queries, for dq, and of the keys, for dk and dv. What
+// belongs to the other chunks comes to it. A sum over keys or queries must run
+// in index order, so that every sum is that of one process, and this order does
+// it while no rank waits for the sums of another:
 //
-//   1. dq: each rank works on an early and a late chunk of the queries, while
-//      keys and values come in index order.
-//   2. dk and dv: each works on an early and a late chunk of the keys, while
-//      queries and what belongs to them come in index order.
+//   1. queries before e, to dk and dv; keys before e, to dq
+//   2. own queries and keys: (e, e); (e, l) to dk and dv
+//   3. queries between e and l, to dk and dv
+//   4. own: (l, e)
+//   5. keys between e and l, to dq
+//   6. own: (e, l) to dq; (l, l)
+//   7. queries after l, to dk and dv; keys after l, to dq
 //
-// So every sum runs in the order of one process, whatever the number of ranks.
-// Scores and d_out . v are computed in both passes: seven products instead of
-// five.
+// Where queries and keys are a rank's own, one pass adds to all three, in five
+// products. Otherwise two ranks compute the scores and d_out . v: seven.
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <memory>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -94,10 +102,11 @@ class HeadRows {
 
   void prepare(std::int64_t group) { kernels::backward_prepare(head_, group); }
   // A run of the keys that `keys` has, which count from the first of all; dk
-  // and dv are added to the sums, if there are some.
+  // and dv are added to the sums, if there are some, and dq if it is wanted.
   void add_keys(const kernels::AttentionKeys& keys, Part run, float* key_sums,
-                float* value_sums) const {
+                float* value_sums, bool wants_rows) const {
     BackwardHead head = head_;
+    if (!wants_rows) head.d_query_rows = nullptr;
     head.block.keys = keys;
     head.d_key_sums = key_sums;
     head.d_value_sums = value_sums;
@@ -155,21 +164,26 @@ class BackwardBySequence {
         gradients_(gradients),
         lengths_(lengths),
         options_(options),
-        queries_(lengths.queries, ranks.size(), 1),
+        wants_rows_(!gradients.q.is_null() || wants_sums()),
+        wants_keys_(!gradients.k.is_null() || !gradients.v.is_null()),
+        queries_(lengths.queries, ranks.size(), kQueryUnit),
         keys_(lengths.keys, ranks.size(), kKeyBlock) {}
 
   void run() {
+    fetch_keys();
     begin_rows();
-    if (!gradients_.q.is_null() || wants_sums()) differentiate_rows();
-    if (gradients_.k.is_null() && gradients_.v.is_null()) return;
-    const std::vector<Part> seen_by = find_queries_of_keys();
-    rows_ = {};
-    differentiate_keys(seen_by);
+    find_needs();
+    if (wants_keys_) {
+      for (std::size_t n = 0; n < 2; ++n) make_runs(n);
+    }
+    add_all();
+    if (wants_rows_) write_rows();
+    if (wants_keys_) write_keys();
   }
 
  private:
-  // An early or a late chunk of the queries. What the second pass needs of it
-  // travels: q, d_out, log-sum-exp and delta.
+  // An early or a late chunk of the queries. What dk and dv need of it travels:
+  // q, d_out, log-sum-exp and delta.
   struct QueryChunk {
     Window travelling;
     Block out, d_q;
@@ -213,11 +227,12 @@ class BackwardBySequence {
       return whole_view<const T>(block->const_view(), rows.begin, q_len);
     };
     const auto keys = [&](Block& block) {
-      return whole_view<const T>(block.const_view(), held_.begin, kv_len);
+      return whole_view<const T>(block.const_view(), own_keys_[0].begin,
+                                 kv_len);
     };
     BackwardInputs<T> inputs{.q = whole(rows.q),
-                             .k = keys(held_.blocks[0]),
-                             .v = keys(held_.blocks[1]),
+                             .k = keys(own_keys_[0].blocks[0]),
+                             .v = keys(own_keys_[0].blocks[1]),
                              .out = whole(rows.out),
                              .d_out = whole(rows.d_out),
                              .d_log_sum_exp = {}};
@@ -244,10 +259,16 @@ class BackwardBySequence {
         .options = options, .inputs = inputs, .gradients = gradients});
   }
 
+  void fetch_keys() {
+    const auto k = fetch(ranks_, keys_, inputs_.k);
+    const auto v = fetch(ranks_, keys_, inputs_.v);
+    for (std::size_t n = 0; n < 2; ++n) {
+      own_keys_[n] = {keys_.of(ranks_.rank())[n].begin, {k[n], v[n]}};
+    }
+  }
+
   // Brings the queries to where they are worked on, and prepares their rows.
   void begin_rows() {
-    held_ = {part_of(lengths_.keys, ranks_.rank(), ranks_.size()).begin,
-             {packed(inputs_.k), packed(inputs_.v)}};
     auto q = fetch(ranks_, queries_, inputs_.q);
     auto out = fetch(ranks_, queries_, inputs_.out);
     auto d_out = fetch(ranks_, queries_, inputs_.d_out);
@@ -283,8 +304,10 @@ class BackwardBySequence {
   // Blocks of rows, each a task.
   void make_rows(std::size_t n) {
     QueryChunk& chunk = chunks_[n];
-    const std::int64_t step = std::max<std::int64_t>(
-        1, kernels::kMaxRows / std::max<std::int64_t>(group(), 1));
+    // Whole groups of the kernel's rows, which dk and dv are summed by.
+    const std::int64_t step =
+        kQueryUnit *
+        std::max<std::int64_t>(1, kernels::kMaxRows / (kQueryUnit * group()));
     const Part all{chunk.travelling.begin, chunk.travelling.end()};
     std::vector<HeadRows<T>>& rows = rows_[n];
     for (std::int64_t b = 0; b < batch(); ++b) {
@@ -317,31 +340,211 @@ class BackwardBySequence {
     }
   }
 
-  // Pass 1.
-  void differentiate_rows() {
-    std::array<Part, 2> seen{};
-    for (std::size_t n = 0; n < 2; ++n) {
-      const PartialProblem<T>& p = *chunks_[n].problem;
-      seen[n] = keys_seen_by(p.backward.forward, p.masks,
-                             queries_.of(ranks_.rank())[n]);
+  // What each rank wants of the keys, and of the queries.
+  void find_needs() {
+    const auto ranks = static_cast<std::size_t>(ranks_.size());
+    key_needs_.assign(ranks, Needs{});
+    query_needs_.assign(ranks, Needs{});
+    if (wants_rows_) {
+      std::array<Part, 2> seen{};
+      for (std::size_t n = 0; n < 2; ++n) {
+        const PartialProblem<T>& p = *chunks_[n].problem;
+        seen[n] = keys_seen_by(p.backward.forward, p.masks,
+                               queries_.of(ranks_.rank())[n]);
+      }
+      key_needs_ = gather_values(ranks_, needs_of(seen[0], seen[1], kKeyBlock));
     }
-    visit(
-        ranks_,
-        {.pieces = held_pieces(lengths_.keys, ranks_.size()),
-         .own = {&held_},
-         .needs = gather_values(ranks_, needs_of(seen[0], seen[1], kKeyBlock)),
-         .unit = kKeyBlock},
-        [this](Window& window, Part keys) {
-          for (std::size_t n = 0; n < 2; ++n) add_keys(n, window, keys);
-        });
+    if (!wants_keys_) return;
+    const std::vector<Part> seen_by = find_queries_of_keys();
+    for (std::size_t i = 0; i < ranks; ++i) {
+      const auto [early, late] = keys_.numbers(static_cast<int>(i));
+      query_needs_[i] = needs_of(seen_by[early], seen_by[late], kQueryUnit);
+    }
+  }
+
+  // Some queries or keys on their way to a rank.
+  struct Arrival {
+    bool is_queries;
+    int owner;
+    Part positions;
+  };
+  // What comes to a rank, in order: before its first own pairs, the second and
+  // the third, and after them.
+  std::array<std::vector<Arrival>, 4> arrivals(int rank) const {
+    std::array<std::vector<Arrival>, 4> result;
+    const auto add = [&](std::size_t when, bool is_queries, std::size_t first,
+                         std::size_t last) {
+      const Chunks& chunks = is_queries ? queries_ : keys_;
+      const Needs& needs =
+          (is_queries ? query_needs_
+                      : key_needs_)[static_cast<std::size_t>(rank)];
+      std::vector<Travel::Piece> pieces;
+      for (std::size_t c = first; c < last; ++c) {
+        add_pieces(pieces, chunks.worker(c), chunks.parts[c],
+                   is_queries ? kQueryUnit : kKeyBlock);
+      }
+      for (const Travel::Piece& piece : pieces) {
+        for (const Part& need : needs) {
+          const Part part = intersection(piece.positions, need);
+          if (part.size() == 0) continue;
+          result[when].push_back({is_queries, piece.owner, part});
+        }
+      }
+    };
+    const auto [early, late] = keys_.numbers(rank);
+    const std::size_t end = keys_.parts.size();
+    add(0, true, 0, early);
+    add(0, false, 0, early);
+    add(1, true, early + 1, late);
+    add(2, false, early + 1, late);
+    add(3, true, late + 1, end);
+    add(3, false, late + 1, end);
+    return result;
+  }
+
+  // All that is summed, in the order above. What this rank has is offered at
+  // once; what comes next travels while it computes.
+  void add_all() {
+    give();
+    const auto all = arrivals(ranks_.rank());
+    std::vector<Arrival> in_order;
+    for (const auto& some : all) {
+      in_order.insert(in_order.end(), some.begin(), some.end());
+    }
+    std::size_t next = 0;
+    Window coming;
+    const auto receive = [&] {
+      if (next == in_order.size()) return;
+      const Arrival& arrival = in_order[next++];
+      coming = own_window(arrival, 0)
+                   .like(arrival.positions.begin, arrival.positions.end);
+      std::vector<Incoming> receives;
+      for (Block& block : coming.blocks) {
+        receives.push_back({arrival.owner, block.bytes()});
+      }
+      ranks_.start({}, receives);
+    };
+    receive();
+    for (std::size_t when = 0; when < all.size(); ++when) {
+      for (const Arrival& arrival : all[when]) {
+        ranks_.finish_receives();
+        Window window = std::move(coming);
+        receive();
+        if (arrival.is_queries) {
+          add_queries(window, arrival.positions);
+        } else {
+          for (std::size_t n = 0; n < 2; ++n) {
+            add_keys(n, window, arrival.positions);
+          }
+        }
+      }
+      add_own(when);
+    }
+    ranks_.finish();
+  }
+
+  Window& own_window(const Arrival& arrival, std::size_t n) {
+    return arrival.is_queries ? chunks_[n].travelling : own_keys_[n];
+  }
+
+  // What others want of the own chunks, in the order in which each takes it.
+  void give() {
+    std::vector<Outgoing> sends;
+    for (int to = 0; to < ranks_.size(); ++to) {
+      if (to == ranks_.rank()) continue;
+      for (const auto& some : arrivals(to)) {
+        for (const Arrival& arrival : some) {
+          if (arrival.owner != ranks_.rank()) continue;
+          const Part part = arrival.positions;
+          const bool is_late = part.begin >= own_window(arrival, 0).end();
+          Window& window = own_window(arrival, is_late ? 1 : 0);
+          for (Block& block : window.blocks) {
+            sends.push_back({to, block.bytes({part.begin - window.begin,
+                                              part.end - window.begin})});
+          }
+        }
+      }
+    }
+    ranks_.start(sends, {});
+  }
+
+  void add_own(std::size_t when) {
+    constexpr std::size_t kEarly = 0, kLate = 1;
+    switch (when) {
+      case 0:
+        add_pairs(kEarly, kEarly, wants_rows_, wants_keys_);
+        add_pairs(kEarly, kLate, false, wants_keys_);
+        break;
+      case 1:
+        add_pairs(kLate, kEarly, wants_rows_, wants_keys_);
+        break;
+      case 2:
+        add_pairs(kEarly, kLate, wants_rows_, false);
+        add_pairs(kLate, kLate, wants_rows_, wants_keys_);
+        break;
+    }
+  }
+
+  // Own queries and own keys.
+  void add_pairs(std::size_t queries, std::size_t keys, bool to_rows,
+                 bool to_keys) {
+    if (!to_keys) {
+      if (to_rows) {
+        const Part part = keys_.of(ranks_.rank())[keys];
+        add_keys(queries, own_keys_[keys], part);
+      }
+      return;
+    }
+    const std::vector<HeadRows<T>>& rows = rows_[queries];
+    const std::int64_t heads = batch() * kv_heads();
+    const std::int64_t blocks = std::ssize(rows) / heads;
+    const std::int64_t runs = runs_of_head(keys);
+    if (blocks == 0 || runs == 0) return;
+    // Several threads have a run of the keys each; what is added to rows is
+    // added when the run before has done so. That one was started earlier.
+    std::vector<std::atomic<std::int64_t>> turns(rows.size());
+    std::atomic<bool> failed = false;
+    const PartialProblem<T>& problem = *chunks_[queries].problem;
+    parallel_for(options_.threads, heads * runs, [&](std::int64_t task) {
+      const std::int64_t head = task / runs, number = task % runs;
+      KeyRun& run = runs_[static_cast<std::size_t>(
+          (keys == 0 ? 0 : runs_of_head(0) * heads) + task)];
+      try {
+        const kernels::AttentionKeys here = keys_of_run(problem, run);
+        for (std::int64_t i = head * blocks; i < (head + 1) * blocks; ++i) {
+          const auto at = static_cast<std::size_t>(i);
+          while (to_rows &&
+                 turns[at].load(std::memory_order_acquire) != number) {
+            if (failed) return;
+            std::this_thread::yield();
+          }
+          if (intersection(run.keys, rows[at].seen()).size() > 0) {
+            rows[at].add_keys(here, run.keys, run.key_sums(), run.value_sums,
+                              to_rows);
+          }
+          turns[at].store(number + 1, std::memory_order_release);
+        }
+      } catch (...) {
+        failed = true;
+        throw;
+      }
+    });
+  }
+
+  std::int64_t runs_of_head(std::size_t n) const {
+    const std::int64_t keys = keys_.of(ranks_.rank())[n].size();
+    return (keys + key_run() - 1) / key_run();
+  }
+
+  // dq, and what there is one of a head.
+  void write_rows() {
     for (std::vector<HeadRows<T>>& rows : rows_) {
       parallel_for(options_.threads, std::ssize(rows), [&](std::int64_t i) {
         rows[static_cast<std::size_t>(i)].finish();
       });
     }
     if (!gradients_.q.is_null()) {
-      std::array<Block, 2> d_q{std::move(chunks_[0].d_q),
-                               std::move(chunks_[1].d_q)};
+      std::array<Block, 2> d_q{chunks_[0].d_q, chunks_[1].d_q};
       give_back(ranks_, queries_, d_q, gradients_.q);
     }
     if (wants_sums()) sum_heads();
@@ -357,7 +560,7 @@ class BackwardBySequence {
       for (std::int64_t at = keys.begin; at < keys.end; at += key_run()) {
         const Part run{at, std::min(at + key_run(), keys.end)};
         if (intersection(run, rows.seen()).size() == 0) continue;
-        rows.add_keys(here, run, nullptr, nullptr);
+        rows.add_keys(here, run, nullptr, nullptr, true);
       }
     });
   }
@@ -421,29 +624,6 @@ class BackwardBySequence {
     return seen_by;
   }
 
-  // Pass 2.
-  void differentiate_keys(const std::vector<Part>& seen_by) {
-    k_ = fetch(ranks_, keys_, inputs_.k);
-    v_ = fetch(ranks_, keys_, inputs_.v);
-    for (std::size_t n = 0; n < 2; ++n) make_runs(n);
-    Travel travel{.pieces = {},
-                  .own = {&chunks_[0].travelling, &chunks_[1].travelling},
-                  .needs = {},
-                  .unit = kQueryUnit};
-    for (std::size_t c = 0; c < queries_.parts.size(); ++c) {
-      travel.pieces.push_back({queries_.worker(c), queries_.parts[c]});
-    }
-    for (int i = 0; i < ranks_.size(); ++i) {
-      const auto [early, late] = keys_.numbers(i);
-      travel.needs.push_back(
-          needs_of(seen_by[early], seen_by[late], kQueryUnit));
-    }
-    visit(ranks_, travel, [this](Window& window, Part queries) {
-      add_queries(window, queries);
-    });
-    write_keys();
-  }
-
   void make_runs(std::size_t n) {
     const auto padded = [](std::int64_t d) { return (d + 15) / 16 * 16; };
     const std::int64_t k_columns = padded(inputs_.k.shape[3]);
@@ -467,8 +647,8 @@ class BackwardBySequence {
 
   kernels::AttentionKeys keys_of_run(const PartialProblem<T>& problem,
                                      const KeyRun& run) {
-    return keys_of(problem, k_[run.chunk], v_[run.chunk],
-                   keys_.of(ranks_.rank())[run.chunk].begin, run.batch,
+    Window& own = own_keys_[run.chunk];
+    return keys_of(problem, own.blocks[0], own.blocks[1], own.begin, run.batch,
                    run.kv_head);
   }
 
@@ -503,7 +683,7 @@ class BackwardBySequence {
           heads[static_cast<std::size_t>(run.batch * kv_heads() + run.kv_head)];
       if (intersection(run.keys, rows.seen()).size() == 0) return;
       rows.add_keys(keys_of_run(*problem, run), run.keys, run.key_sums(),
-                    run.value_sums);
+                    run.value_sums, false);
     });
   }
 
@@ -511,8 +691,9 @@ class BackwardBySequence {
   void write_keys() {
     std::array<Block, 2> d_k, d_v;
     for (std::size_t n = 0; n < 2; ++n) {
-      d_k[n] = k_[n].like(k_[n].positions());
-      d_v[n] = v_[n].like(v_[n].positions());
+      Window& own = own_keys_[n];
+      d_k[n] = own.blocks[0].like(own.blocks[0].positions());
+      d_v[n] = own.blocks[1].like(own.blocks[1].positions());
     }
     const PartialProblem<T>& problem = *chunks_[0].problem;
     for (KeyRun& run : runs_) {
@@ -545,12 +726,13 @@ class BackwardBySequence {
   const UntypedGradients& gradients_;
   const SequenceLengths lengths_;
   const AttentionOptions& options_;
+  const bool wants_rows_, wants_keys_;
   const Chunks queries_, keys_;
-  Window held_;  // keys and values, as the caller has them
+  std::vector<Needs> key_needs_, query_needs_;  // by rank
+  std::array<Window, 2> own_keys_;              // keys and values, by chunk
   std::array<QueryChunk, 2> chunks_;
-  std::array<std::vector<HeadRows<T>>, 2> rows_;  // by chunk, in pass 1
-  std::array<Block, 2> k_, v_;                    // by chunk, in pass 2
-  std::vector<KeyRun> runs_;
+  std::array<std::vector<HeadRows<T>>, 2> rows_;  // by chunk
+  std::vector<KeyRun> runs_;                      // by chunk
 };
 
 }  // namespace

@@ -4,10 +4,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <memory>
 #include <span>
-#include <type_traits>
 
 #include "regard/dist/communicator.h"
+#include "regard/ops/memory_pool.h"
 #include "regard/tensor/tensor.h"
 #include "regard/tensor/untyped_view.h"
 
@@ -18,43 +19,83 @@ inline ConstUntypedView<4> as_const(const UntypedView<4>& view) {
 }
 
 // Heads and positions as they travel: [positions, batch, heads, width] in
-// memory, so that what comes from a rank lies in one piece.
+// memory, so that what comes from a rank lies in one piece. Copies share the
+// memory. It is the calling thread's pool's, so that the next call need not ask
+// the system for fresh pages, or it is the caller's.
 class Block {
  public:
   Block() = default;
+  // Not initialised.
   Block(DType dtype, std::int64_t positions, std::int64_t batch,
         std::int64_t heads, std::int64_t width)
-      : batch_(batch),
+      : dtype_(dtype),
+        positions_(positions),
+        batch_(batch),
         heads_(heads),
         width_(width),
-        tensor_(dtype, Shape{positions, batch, heads, width}) {}
+        memory_(ops::thread_memory_pool().take(
+            (positions * static_cast<std::int64_t>(position_bytes()) + 3) /
+            4)) {
+    data_ = reinterpret_cast<std::byte*>(memory_.get());
+  }
+  // The memory of a view that lies so: see lies_as_block.
+  explicit Block(const UntypedView<4>& view)
+      : dtype_(view.dtype),
+        positions_(view.shape[2]),
+        batch_(view.shape[0]),
+        heads_(view.shape[1]),
+        width_(view.shape[3]),
+        data_(static_cast<std::byte*>(view.data)) {}
 
-  // Zeros of the same type, batch, heads and width.
+  // Room for so many positions of the same type, batch, heads and width.
   Block like(std::int64_t positions) const {
-    return Block(tensor_.dtype(), positions, batch_, heads_, width_);
+    return Block(dtype_, positions, batch_, heads_, width_);
+  }
+  // Some of the positions, in place.
+  Block part(Part positions) const {
+    Block block = *this;
+    block.data_ += static_cast<std::size_t>(positions.begin) * position_bytes();
+    block.positions_ = positions.size();
+    return block;
   }
 
-  std::int64_t positions() const { return tensor_.shape()[0]; }
+  std::int64_t positions() const { return positions_; }
   // As attention takes it: [batch, heads, positions, width].
   UntypedView<4> view() {
-    return {tensor_.bytes(),
-            tensor_.dtype(),
-            {batch_, heads_, positions(), width_},
+    return {data_,
+            dtype_,
+            {batch_, heads_, positions_, width_},
             {heads_ * width_, width_, batch_ * heads_ * width_, 1}};
   }
   ConstUntypedView<4> const_view() { return as_const(view()); }
-  std::span<std::byte> bytes() { return bytes({0, positions()}); }
+  std::span<std::byte> bytes() { return bytes({0, positions_}); }
   std::span<std::byte> bytes(Part positions) {
-    const auto each = static_cast<std::size_t>(batch_ * heads_ * width_) *
-                      size_of(tensor_.dtype());
-    return {tensor_.bytes() + static_cast<std::size_t>(positions.begin) * each,
-            static_cast<std::size_t>(positions.size()) * each};
+    return {
+        data_ + static_cast<std::size_t>(positions.begin) * position_bytes(),
+        static_cast<std::size_t>(positions.size()) * position_bytes()};
   }
 
  private:
-  std::int64_t batch_ = 0, heads_ = 0, width_ = 0;
-  Tensor tensor_{Shape{0, 0, 0, 0}};
+  std::size_t position_bytes() const {
+    return static_cast<std::size_t>(batch_ * heads_ * width_) * size_of(dtype_);
+  }
+
+  DType dtype_ = DType::kFloat32;
+  std::int64_t positions_ = 0, batch_ = 0, heads_ = 0, width_ = 0;
+  std::shared_ptr<float> memory_;  // null where it is the caller's
+  std::byte* data_ = nullptr;
 };
+
+// Whether a view's memory is that of a block. Extents of one have no stride.
+template <typename View>
+bool lies_as_block(const View& view) {
+  const auto& shape = view.shape;
+  const auto& strides = view.strides;
+  return (shape[3] == 1 || strides[3] == 1) &&
+         (shape[1] == 1 || strides[1] == shape[3]) &&
+         (shape[0] == 1 || strides[0] == shape[1] * shape[3]) &&
+         (shape[2] == 1 || strides[2] == shape[0] * shape[1] * shape[3]);
+}
 
 inline void copy(const ConstUntypedView<4>& from, const UntypedView<4>& to) {
   const std::size_t size = size_of(from.dtype);
@@ -77,23 +118,16 @@ inline void copy(const ConstUntypedView<4>& from, const UntypedView<4>& to) {
   }
 }
 
+// What a view shows, as a block that nobody writes to: in place, or a copy.
 inline Block packed(const ConstUntypedView<4>& view) {
+  if (lies_as_block(view)) {
+    return Block(UntypedView<4>{const_cast<void*>(view.data), view.dtype,
+                                view.shape, view.strides});
+  }
   Block block(view.dtype, view.shape[2], view.shape[0], view.shape[1],
               view.shape[3]);
   copy(view, block.view());
   return block;
-}
-
-// Some positions of a view.
-template <typename View>
-View positions_of(View view, Part part) {
-  using Byte = std::conditional_t<std::is_same_v<View, UntypedView<4>>,
-                                  std::byte, const std::byte>;
-  view.data = static_cast<Byte*>(view.data) +
-              part.begin * view.strides[2] *
-                  static_cast<std::int64_t>(size_of(view.dtype));
-  view.shape[2] = part.size();
-  return view;
 }
 
 // [batch, heads, positions], one element wide.

@@ -9,6 +9,7 @@
 #include <array>
 #include <atomic>
 #include <limits>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -19,18 +20,15 @@
 #include "attention/untyped.h"
 #include "dist/block.h"
 #include "dist/chunks.h"
-#include "dist/seen.h"
 #include "dist/stream.h"
 #include "kernels/attention_states.h"
-#include "regard/core/aligned_buffer.h"
 #include "regard/core/error.h"
+#include "regard/ops/memory_pool.h"
 
 namespace regard::dist {
 namespace {
 
 constexpr const char* kWhere = "dist::attention_forward";
-constexpr int kBlockRows = 4 * kernels::kGroupRows;
-
 // Some queries that a rank works on.
 struct QueryChunk {
   Part queries;  // of the sequence
@@ -41,11 +39,11 @@ struct QueryChunk {
 // Some rows of a chunk, and their state so far.
 struct RowsWithState {
   detail::RowBlock rows;
-  AlignedBuffer memory;
-  bool started = false;     // the state has some keys
-  bool skip_zeros = false;  // the second time
-  bool done = false;        // written
-  float* state() { return reinterpret_cast<float*>(memory.data()); }
+  Part seen;                       // keys that some of them sees
+  std::shared_ptr<float> state{};  // from the first keys to the last
+  bool started = false;            // the state has some keys
+  bool skip_zeros = false;         // the second time
+  bool done = false;               // written
 };
 
 template <typename T>
@@ -58,26 +56,34 @@ class BySequence {
   void run(ConstUntypedView<4> q, ConstUntypedView<4> k, ConstUntypedView<4> v,
            UntypedView<4> out) {
     const Chunks chunks(q_len_, ranks_.size(), 1);
-    std::array<Block, 2> queries = fetch(ranks_, chunks, q);
-    for (std::size_t n = 0; n < 2; ++n) {
-      const std::int64_t count = queries[n].positions();
-      chunks_[n] = {chunks.of(ranks_.rank())[n], std::move(queries[n]),
-                    Block(q.dtype, count, q.shape[0], q.shape[1], v.shape[3]),
-                    Tensor(Shape{q.shape[0], q.shape[1], count})};
-      make_rows(n, k.shape[1]);
-    }
+    Fetched queries = room_for(ranks_, chunks, q);
+    std::array<Block, 2> places = room_for_results(ranks_, chunks, out);
     const Part held = part_of(kv_len_, ranks_.rank(), ranks_.size());
     keys_ = {held.begin, {packed(k), packed(v)}};
-    const Travel travel = make_travel();
+    Needs needs{};
+    for (std::size_t n = 0; n < 2; ++n) {
+      const Part part = chunks.of(ranks_.rank())[n];
+      chunks_[n] = {part, queries.worked_on[n], std::move(places[n]),
+                    Tensor(Shape{q.shape[0], q.shape[1], part.size()})};
+      make_rows(n, k.shape[1]);
+      needs[n] = find_keys(n);
+    }
+    const Travel travel{
+        .pieces = held_pieces(kv_len_, ranks_.size(), kernels::kSplitKeys),
+        .own = {&keys_},
+        .needs = gather_values(
+            ranks_, needs_of(needs[0], needs[1], kernels::kSplitKeys)),
+        .unit = kernels::kSplitKeys};
+    begin_fetch(ranks_, chunks, queries);
     const auto add = [this](Window& window, Part keys) {
       add_keys(window, keys);
     };
     visit(ranks_, travel, add);
+    finish_unseeing();
     // What is not finite may stand behind a mask: once more, with care.
-    const auto again = gather_values(ranks_, static_cast<char>(!finish()));
+    const auto again = gather_values(ranks_, static_cast<char>(again_));
     if (std::find(again.begin(), again.end(), 1) != again.end()) {
       visit(ranks_, travel, add);
-      finish();
     }
     std::array<Block, 2> results{std::move(chunks_[0].out),
                                  std::move(chunks_[1].out)};
@@ -91,21 +97,25 @@ class BySequence {
   }
 
  private:
+  // More rows read the keys less often; every thread gets several blocks.
   void make_rows(std::size_t n, std::int64_t kv_heads) {
     const UntypedView<4> q = chunks_[n].q.view();
-    const std::int64_t d_v = chunks_[n].out.view().shape[3];
     const std::int64_t group = q.shape[1] / kv_heads;
     const std::int64_t end = chunks_[n].queries.end * group;
+    const std::int64_t begin = chunks_[n].queries.begin * group;
+    const std::int64_t all = (end - begin) * q.shape[0] * kv_heads;
+    const int threads = thread_count(options_.threads, all);
+    block_rows_[n] = kernels::kMaxRows;
+    while (threads > 1 && block_rows_[n] > kernels::kGroupRows &&
+           all < 8 * threads * block_rows_[n]) {
+      block_rows_[n] /= 2;
+    }
     for (std::int64_t b = 0; b < q.shape[0]; ++b) {
       for (std::int64_t h = 0; h < kv_heads; ++h) {
-        for (std::int64_t row = chunks_[n].queries.begin * group; row < end;
-             row += kBlockRows) {
-          const auto count =
-              static_cast<int>(std::min<std::int64_t>(kBlockRows, end - row));
-          rows_[n].push_back({.rows = {b, h, row, count},
-                              .memory = AlignedBuffer(
-                                  kernels::attention_state_floats(count, d_v) *
-                                  sizeof(float))});
+        for (std::int64_t row = begin; row < end; row += block_rows_[n]) {
+          const auto count = static_cast<int>(
+              std::min<std::int64_t>(block_rows_[n], end - row));
+          rows_[n].push_back({.rows = {b, h, row, count}, .seen = {0, 0}});
         }
       }
     }
@@ -129,63 +139,86 @@ class BySequence {
     body(problem, masks, whole_view<T>(chunk.out.view(), first, q_len_));
   }
 
-  // body(block, rows) for all rows of a chunk, side by side.
+  // body(block, rows) for some rows of a chunk, side by side.
   template <typename Body>
-  void for_rows(std::size_t n, Window& keys, const Body& body) {
+  void for_rows(std::size_t n, Window& keys,
+                const std::vector<RowsWithState*>& some, const Body& body) {
+    if (some.empty()) return;
     with_problem(
         n, keys,
         [&](const auto& problem, const auto& masks,
             const TensorView<T, 4>& out) {
-          const detail::BlockMemory<T> memory(problem, kBlockRows,
+          const detail::BlockMemory<T> memory(problem, block_rows_[n],
                                               masks.dense_parts());
-          parallel_for(
-              options_.threads, std::ssize(rows_[n]), [&](std::int64_t i) {
-                RowsWithState& rows = rows_[n][static_cast<std::size_t>(i)];
-                masks.with(rows.rows.index, [&](const BoundMask& mask) {
-                  body(memory.describe(rows.rows, mask, out), rows);
-                });
-              });
+          parallel_for(options_.threads, std::ssize(some), [&](std::int64_t i) {
+            RowsWithState& rows = *some[static_cast<std::size_t>(i)];
+            masks.with(rows.rows.index, [&](const BoundMask& mask) {
+              body(memory.describe(rows.rows, mask, out), rows);
+            });
+          });
         });
   }
 
-  // The keys that the two chunks of each rank see, from the start of a split
-  // on.
-  Travel make_travel() {
-    const Needs needs = needs_of(need_of(0), need_of(1), kernels::kSplitKeys);
-    return {.pieces = held_pieces(kv_len_, ranks_.size()),
-            .own = {&keys_},
-            .needs = gather_values(ranks_, needs),
-            .unit = kernels::kSplitKeys};
+  template <typename Condition>
+  std::vector<RowsWithState*> rows_where(std::size_t n,
+                                         const Condition& condition) {
+    std::vector<RowsWithState*> some;
+    for (RowsWithState& rows : rows_[n]) {
+      if (condition(rows)) some.push_back(&rows);
+    }
+    return some;
   }
 
-  Part need_of(std::size_t n) {
-    Part need{0, 0};
-    with_problem(n, keys_,
-                 [&](const auto& problem, const auto& masks, const auto&) {
-                   need = keys_seen_by(problem, masks, chunks_[n].queries);
-                 });
-    return need;
+  // The keys that the rows of a chunk see.
+  Part find_keys(std::size_t n) {
+    const auto all = rows_where(n, [](const auto&) { return true; });
+    for_rows(n, keys_, all,
+             [&](const kernels::AttentionBlock& block, RowsWithState& rows) {
+               for (int i = 0; i < block.row_count; ++i) {
+                 const kernels::AttentionRow& row = block.rows[i];
+                 rows.seen = joined(rows.seen,
+                                    {row.begin, std::max(row.begin, row.end)});
+               }
+             });
+    Part seen{0, 0};
+    for (const RowsWithState& rows : rows_[n]) seen = joined(seen, rows.seen);
+    return seen;
   }
 
-  // The splits of some keys, into the states that want them.
+  // The splits of some keys, into the states that want them. Who has seen its
+  // last key is written.
   void add_keys(Window& window, Part keys) {
     for (std::size_t n = 0; n < 2; ++n) {
-      for_rows(n, window,
+      const auto some = rows_where(n, [&](const RowsWithState& rows) {
+        return !rows.done && intersection(rows.seen, keys).size() > 0;
+      });
+      for (RowsWithState* rows : some) make_state(n, *rows);
+      for_rows(n, window, some,
                [&](const kernels::AttentionBlock& block, RowsWithState& rows) {
                  add_block(block, keys, rows);
+                 if (rows.seen.end <= keys.end) finish_block(block, rows);
                });
+      for (RowsWithState* rows : some) {
+        if (!rows->started) rows->state = nullptr;
+      }
     }
+  }
+
+  void make_state(std::size_t n, RowsWithState& rows) {
+    if (rows.state != nullptr) return;
+    rows.state = ops::thread_memory_pool().take(
+        static_cast<std::int64_t>(kernels::attention_state_floats(
+            rows.rows.count, chunks_[n].out.view().shape[3])));
   }
 
   static void add_block(kernels::AttentionBlock block, Part keys,
                         RowsWithState& rows) {
-    if (rows.done) return;
     const Part seen = restrict_rows(block, keys);
     if (seen.size() == 0) return;
     const std::int64_t first = seen.begin / kernels::kSplitKeys;
     const std::int64_t last =
         (seen.end + kernels::kSplitKeys - 1) / kernels::kSplitKeys;
-    kernels::attention_add_splits(block, first, last, rows.state(),
+    kernels::attention_add_splits(block, first, last, rows.state.get(),
                                   rows.started, rows.skip_zeros);
     rows.started = true;
   }
@@ -214,29 +247,30 @@ class BySequence {
     return seen;
   }
 
-  // Writes the results of the chunks. False where some must be visited again.
-  bool finish() {
-    std::atomic<bool> finite = true;
+  // Writes the results of rows that see no key at all.
+  void finish_unseeing() {
     for (std::size_t n = 0; n < 2; ++n) {
-      for_rows(n, keys_,
+      const auto some = rows_where(
+          n, [](const RowsWithState& rows) { return rows.seen.size() == 0; });
+      for (RowsWithState* rows : some) make_state(n, *rows);
+      for_rows(n, keys_, some,
                [&](const kernels::AttentionBlock& block, RowsWithState& rows) {
-                 if (!finish_block(block, rows)) finite = false;
+                 finish_block(block, rows);
                });
     }
-    return finite;
   }
 
-  static bool finish_block(kernels::AttentionBlock block, RowsWithState& rows) {
-    if (rows.done) return true;
-    restrict_rows(block, {0, 0});  // the keys are not here any more
+  void finish_block(kernels::AttentionBlock block, RowsWithState& rows) {
+    restrict_rows(block, {0, 0});  // no key is asked for
     if (!rows.started) {
-      kernels::attention_add_splits(block, 0, 1, rows.state(), false, false);
+      kernels::attention_add_splits(block, 0, 1, rows.state.get(), false,
+                                    false);
     }
     rows.done =
-        kernels::attention_finish(block, rows.state()) || rows.skip_zeros;
+        kernels::attention_finish(block, rows.state.get()) || rows.skip_zeros;
+    if (!rows.done) again_ = true;
     rows.started = false;
     rows.skip_zeros = true;
-    return rows.done;
   }
 
   Communicator& ranks_;
@@ -244,7 +278,9 @@ class BySequence {
   const AttentionOptions& options_;
   std::array<QueryChunk, 2> chunks_;
   std::array<std::vector<RowsWithState>, 2> rows_;
-  Window keys_;  // keys and values that this rank holds
+  std::array<int, 2> block_rows_{};  // at most
+  std::atomic<bool> again_ = false;  // something was not finite
+  Window keys_;                      // keys and values that this rank holds
 };
 
 }  // namespace

@@ -27,6 +27,7 @@ void exchange(Communicator& ranks, const Chunks& chunks, Block& held,
     if (holder == worker) {
       auto from = held.bytes(in_held), to = worked_on[n].bytes(in_chunk);
       if (way == Way::kToHolder) std::swap(from, to);
+      if (from.data() == to.data()) return;  // in place
       std::memcpy(to.data(), from.data(), from.size());
     } else if ((way == Way::kToWorker) == (holder == rank)) {
       sends.push_back(holder == rank
@@ -45,7 +46,28 @@ void exchange(Communicator& ranks, const Chunks& chunks, Block& held,
     }
   }
   ranks.start(sends, receives);
-  ranks.finish();
+}
+
+// Where this rank works on its chunks of `held`.
+std::array<Block, 2> places(Communicator& ranks, const Chunks& chunks,
+                            const Block& held) {
+  const Part own = part_of(chunks.length, ranks.rank(), chunks.ranks());
+  std::array<Block, 2> places;
+  for (std::size_t n = 0; n < 2; ++n) {
+    const Part chunk = chunks.of(ranks.rank())[n];
+    const bool is_own = own.begin <= chunk.begin && chunk.end <= own.end;
+    places[n] =
+        is_own ? held.part({chunk.begin - own.begin, chunk.end - own.begin})
+               : held.like(chunk.size());
+  }
+  return places;
+}
+
+// To write to: in place, or room for as much.
+Block writable_block(const UntypedView<4>& view) {
+  if (lies_as_block(view)) return Block(view);
+  return Block(view.dtype, view.shape[2], view.shape[0], view.shape[1],
+               view.shape[3]);
 }
 
 }  // namespace
@@ -75,22 +97,35 @@ std::array<Part, 2> Chunks::of(int rank) const {
   return {parts[early], parts[late]};
 }
 
+Fetched room_for(Communicator& ranks, const Chunks& chunks,
+                 const ConstUntypedView<4>& held) {
+  const Block own = packed(held);
+  return {own, places(ranks, chunks, own)};
+}
+
+void begin_fetch(Communicator& ranks, const Chunks& chunks, Fetched& fetched) {
+  exchange(ranks, chunks, fetched.held, fetched.worked_on, Way::kToWorker);
+}
+
 std::array<Block, 2> fetch(Communicator& ranks, const Chunks& chunks,
                            const ConstUntypedView<4>& held) {
-  Block own = packed(held);
-  std::array<Block, 2> worked_on;
-  for (std::size_t n = 0; n < 2; ++n) {
-    worked_on[n] = own.like(chunks.of(ranks.rank())[n].size());
-  }
-  exchange(ranks, chunks, own, worked_on, Way::kToWorker);
-  return worked_on;
+  Fetched fetched = room_for(ranks, chunks, held);
+  begin_fetch(ranks, chunks, fetched);
+  ranks.finish();
+  return fetched.worked_on;
+}
+
+std::array<Block, 2> room_for_results(Communicator& ranks, const Chunks& chunks,
+                                      const UntypedView<4>& held) {
+  return places(ranks, chunks, writable_block(held));
 }
 
 void give_back(Communicator& ranks, const Chunks& chunks,
                std::array<Block, 2>& worked_on, const UntypedView<4>& held) {
-  Block own = worked_on[0].like(held.shape[2]);
+  Block own = writable_block(held);
   exchange(ranks, chunks, own, worked_on, Way::kToHolder);
-  copy(own.const_view(), held);
+  ranks.finish();
+  if (!lies_as_block(held)) copy(own.const_view(), held);
 }
 
 }  // namespace regard::dist

@@ -27,10 +27,24 @@ struct Chunks {
   std::array<Part, 2> of(int rank) const;
 };
 
-// What this rank works on, of a view of what it holds.
+// The chunks that this rank works on, of what it holds: in place where a chunk
+// is its own.
+struct Fetched {
+  Block held;
+  std::array<Block, 2> worked_on;
+};
+// Room for them; and the messages that bring them, which nobody waits for yet.
+Fetched room_for(Communicator& ranks, const Chunks& chunks,
+                 const ConstUntypedView<4>& held);
+void begin_fetch(Communicator& ranks, const Chunks& chunks, Fetched& fetched);
+// Both, and waits.
 std::array<Block, 2> fetch(Communicator& ranks, const Chunks& chunks,
                            const ConstUntypedView<4>& held);
-// And back.
+
+// Room for results, in place where a chunk is of what this rank holds.
+std::array<Block, 2> room_for_results(Communicator& ranks, const Chunks& chunks,
+                                      const UntypedView<4>& held);
+// Results to those who hold them.
 void give_back(Communicator& ranks, const Chunks& chunks,
                std::array<Block, 2>& worked_on, const UntypedView<4>& held);
 

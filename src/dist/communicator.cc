@@ -13,6 +13,7 @@ class SingleProcess : public Communicator {
   int rank() const override { return 0; }
   int size() const override { return 1; }
   void finish() override {}
+  void finish_receives() override {}
 
  protected:
   void begin(const Outgoing&) override {}

@@ -7,6 +7,7 @@
 
 #include "attention/untyped.h"
 #include "core/scaled.h"
+#include "dist/by_heads.h"
 #include "dist/by_sequence.h"
 #include "dist/chunks.h"
 #include "dist/seen.h"
@@ -43,16 +44,27 @@ void add_gather(SpreadCall& call, std::int64_t bytes) {
 // ---- by heads ----
 
 // Queries, or keys: own positions to the ranks that have the heads, and back.
+// Travelling while ranks compute: all but the first heads, and the last
+// results.
 void add_heads(SpreadCall& call, const AttentionShape& s, std::int64_t length,
                std::int64_t to_heads, std::int64_t to_positions) {
   const int ranks = static_cast<int>(call.sent.size());
+  const HeadGroups groups(s.kv_heads, ranks, s.q_len);
   for (int i = 0; i < ranks; ++i) {
+    Traffic& traffic = call.sent[static_cast<std::size_t>(i)];
     const std::int64_t own = part_of(length, i, ranks).size();
-    const std::int64_t heads = part_of(s.kv_heads, i, ranks).size();
-    call.sent[static_cast<std::size_t>(i)].bytes +=
-        (own * (s.kv_heads - heads) * to_heads +
-         (length - own) * heads * to_positions) /
-        s.kv_heads;
+    for (int g = 0; g < groups.count(); ++g) {
+      std::int64_t others = 0;  // heads
+      for (int j = 0; j < ranks; ++j) {
+        if (j != i) others += groups.kv_heads(j, g).size();
+      }
+      const std::int64_t brought = own * others * to_heads / s.kv_heads;
+      const std::int64_t given = (length - own) * groups.kv_heads(i, g).size() *
+                                 to_positions / s.kv_heads;
+      traffic.bytes += brought + given;
+      if (g > 0) traffic.hidden_bytes += brought;
+      if (g + 1 < groups.count()) traffic.hidden_bytes += given;
+    }
   }
 }
 
@@ -99,8 +111,30 @@ void add_stream(SpreadCall& call, const std::vector<Travel::Piece>& pieces,
   }
 }
 
+// The share of pairs whose gradients take five products, not seven: a rank has
+// both chunks, but for an early query and a late key.
 template <typename T>
-void explain_sequence(SpreadExplanation& e, const AttentionOptions& options) {
+double own_share(const detail::Problem<T>& p,
+                 const detail::EntryMasks<T>& masks, const Chunks& queries,
+                 const Chunks& keys) {
+  double own = 0, all = 0;
+  for (int i = 0; i < queries.ranks(); ++i) {
+    const auto key_chunks = keys.of(i);
+    for (std::size_t n = 0; n < 2; ++n) {
+      for_seen(p, masks, queries.of(i)[n], [&](std::int64_t, Part seen) {
+        all += static_cast<double>(seen.size());
+        for (std::size_t m = 0; m <= n; ++m) {
+          own += static_cast<double>(intersection(seen, key_chunks[m]).size());
+        }
+      });
+    }
+  }
+  return all == 0 ? 0 : own / all;
+}
+
+template <typename T>
+void explain_sequence(SpreadExplanation& e, const AttentionOptions& options,
+                      double pairs) {
   const AttentionShape& s = e.shape;
   const Widths w(s);
   const detail::Problem<T> p(
@@ -109,42 +143,47 @@ void explain_sequence(SpreadExplanation& e, const AttentionOptions& options) {
       detail::hollow_view<T>({s.batch, s.kv_heads, s.kv_len, s.d_v}), options,
       kWhere);
   const detail::EntryMasks<T> masks(p);
-  const Chunks queries(s.q_len, e.ranks, 1);
-  const Chunks keys(s.kv_len, e.ranks, kernels::kKeyBlock);
-  std::vector<Needs> in_splits, in_blocks, of_queries;
-  std::vector<Part> seen_by(keys.parts.size(), Part{0, 0});
-  std::vector<Travel::Piece> query_pieces;
-  for (int i = 0; i < e.ranks; ++i) {
-    std::array<Part, 2> seen;
-    for (std::size_t n = 0; n < 2; ++n) {
-      const Part chunk = queries.of(i)[n];
-      seen[n] = keys_seen_by(p, masks, chunk);
-      add_queries_that_see<T>(p, masks, chunk, keys.parts, seen_by);
+  const bool rows = options.log_sum_exp.data() != nullptr;
+  const auto needs = [&](const Chunks& queries, std::int64_t unit) {
+    std::vector<Needs> of_ranks;
+    for (int i = 0; i < e.ranks; ++i) {
+      const auto [early, late] = queries.of(i);
+      of_ranks.push_back(needs_of(keys_seen_by(p, masks, early),
+                                  keys_seen_by(p, masks, late), unit));
     }
-    in_splits.push_back(needs_of(seen[0], seen[1], kernels::kSplitKeys));
-    in_blocks.push_back(needs_of(seen[0], seen[1], kernels::kKeyBlock));
+    return of_ranks;
+  };
+  const Chunks of_forward(s.q_len, e.ranks, 1);
+  add_chunks(e.forward, of_forward, w.q, w.out + (rows ? w.row : 0));
+  add_stream(e.forward, held_pieces(s.kv_len, e.ranks, kernels::kSplitKeys),
+             needs(of_forward, kernels::kSplitKeys), w.k + w.v);
+  add_gather(e.forward, sizeof(Needs) + 1);  // and whether to go again
+
+  const Chunks queries(s.q_len, e.ranks, kernels::kGroupRows);
+  const Chunks keys(s.kv_len, e.ranks, kernels::kKeyBlock);
+  std::vector<Part> seen_by(keys.parts.size(), Part{0, 0});
+  std::vector<Needs> of_queries;
+  std::vector<Travel::Piece> query_pieces, key_pieces;
+  for (std::size_t c = 0; c < keys.parts.size(); ++c) {
+    add_queries_that_see<T>(p, masks, queries.parts[c], keys.parts, seen_by);
+    add_pieces(query_pieces, queries.worker(c), queries.parts[c],
+               kernels::kGroupRows);
+    add_pieces(key_pieces, keys.worker(c), keys.parts[c], kernels::kKeyBlock);
   }
   for (int i = 0; i < e.ranks; ++i) {
     const auto [early, late] = keys.numbers(i);
     of_queries.push_back(
         needs_of(seen_by[early], seen_by[late], kernels::kGroupRows));
   }
-  for (std::size_t c = 0; c < queries.parts.size(); ++c) {
-    query_pieces.push_back({queries.worker(c), queries.parts[c]});
-  }
-  const auto held = held_pieces(s.kv_len, e.ranks);
-  const bool rows = options.log_sum_exp.data() != nullptr;
-
-  add_chunks(e.forward, queries, w.q, w.out + (rows ? w.row : 0));
-  add_stream(e.forward, held, in_splits, w.k + w.v);
-  add_gather(e.forward, sizeof(Needs) + 1);  // and whether to go again
-
   add_chunks(e.backward, queries, w.q + 2 * w.out + w.row, w.q);
-  add_stream(e.backward, held, in_blocks, w.k + w.v);
   add_chunks(e.backward, keys, w.k + w.v, w.k + w.v);
+  add_stream(e.backward, key_pieces, needs(queries, kernels::kKeyBlock),
+             w.k + w.v);
   add_stream(e.backward, query_pieces, of_queries, w.q + w.out + 2 * w.row);
   add_gather(e.backward, static_cast<std::int64_t>(
                              sizeof(Needs) + sizeof(Part) * seen_by.size()));
+  e.backward.flops -= own_share(p, masks, queries, keys) * pairs * 2 *
+                      static_cast<double>(s.d_k + s.d_v);
 }
 
 void describe(std::ostringstream& text, const char* name, const SpreadCall& c) {
@@ -216,7 +255,8 @@ SpreadExplanation explain(const AttentionShape& shape,
   }
   check_by_sequence(options, kWhere);
   detail::with_element_type(shape.dtype, kWhere, [&]<typename T>() {
-    if constexpr (!std::is_same_v<T, double>) explain_sequence<T>(e, options);
+    if constexpr (!std::is_same_v<T, double>)
+      explain_sequence<T>(e, options, pairs);
   });
   return e;
 }

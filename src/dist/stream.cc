@@ -49,69 +49,87 @@ class Visit {
   }
 
   void run(FunctionRef<void(Window&, Part)> use) {
-    begin_piece(0);
+    give();
+    receive(travel_.pieces[0]);
     for (std::size_t piece = 0; piece < travel_.pieces.size(); ++piece) {
-      ranks_.finish();
+      ranks_.finish_receives();
       std::array<Part, 2> ready;
       for (std::size_t n = 0; n < ready.size(); ++n) {
         ready[n] = streams_[n].advance(travel_.unit);
       }
-      if (piece + 1 < travel_.pieces.size()) begin_piece(piece + 1);
+      if (piece + 1 < travel_.pieces.size()) {
+        receive(travel_.pieces[piece + 1]);
+      }
       for (std::size_t n = 0; n < ready.size(); ++n) {
         if (ready[n].size() > 0) use(streams_[n].now, ready[n]);
       }
     }
+    ranks_.finish();
   }
 
  private:
-  // Makes room for what is left and a piece, which begins to come.
-  void begin_piece(std::size_t number) {
-    const auto [owner, positions] = travel_.pieces[number];
-    std::vector<Outgoing> sends;
-    std::vector<Incoming> receives;
-    for (std::size_t n = 0; n < streams_.size(); ++n) {
-      Stream& stream = streams_[n];
-      const std::int64_t wanted = intersection(positions, stream.need).size();
-      const Part at{stream.left(), stream.left() + wanted};
-      stream.next = stream.now.like(stream.done, stream.done + at.end);
-      if (owner == ranks_.rank()) {
-        give(number, n, at, sends);
-        continue;
-      }
-      for (Block& block : stream.next.blocks) {
-        receives.push_back({owner, block.bytes(at)});
-      }
+  // Some positions of an own piece.
+  Window in_place(Part positions) const {
+    const Window& window = **std::find_if(
+        travel_.own.begin(), travel_.own.end(), [&](const Window* all) {
+          return all->begin <= positions.begin && positions.end <= all->end();
+        });
+    Window part{positions.begin, {}};
+    for (const Block& block : window.blocks) {
+      part.blocks.push_back(block.part(
+          {positions.begin - window.begin, positions.end - window.begin}));
     }
-    ranks_.start(sends, receives);
+    return part;
   }
 
-  // An own piece, to all who want some of it for their range n; this rank's
-  // `at` is for its own.
-  void give(std::size_t number, std::size_t n, Part at,
-            std::vector<Outgoing>& sends) {
-    Window& window = *travel_.own[own_used_];
-    if (n + 1 == streams_.size()) ++own_used_;
-    for (int to = 0; to < ranks_.size(); ++to) {
-      const Part part =
-          intersection(travel_.pieces[number].positions,
-                       travel_.needs[static_cast<std::size_t>(to)][n]);
-      if (part.size() == 0) continue;
-      const Part here{part.begin - window.begin, part.end - window.begin};
-      for (std::size_t i = 0; i < window.blocks.size(); ++i) {
-        const std::span<std::byte> bytes = window.blocks[i].bytes(here);
-        if (to == ranks_.rank()) {
-          copy_bytes(bytes, streams_[n].next.blocks[i].bytes(at));
-        } else {
-          sends.push_back({to, bytes});
+  // All own pieces, to all who want some of them, in the order in which they
+  // are received.
+  void give() {
+    std::vector<Outgoing> sends;
+    for (const auto& [owner, positions] : travel_.pieces) {
+      if (owner != ranks_.rank()) continue;
+      for (std::size_t n = 0; n < streams_.size(); ++n) {
+        for (int to = 0; to < ranks_.size(); ++to) {
+          const Part part = intersection(
+              positions, travel_.needs[static_cast<std::size_t>(to)][n]);
+          if (to == owner || part.size() == 0) continue;
+          for (Block& block : in_place(part).blocks) {
+            sends.push_back({to, block.bytes()});
+          }
         }
       }
     }
+    ranks_.start(sends, {});
+  }
+
+  // Makes room for what is left and a piece, which begins to come.
+  void receive(const Travel::Piece& piece) {
+    std::vector<Incoming> receives;
+    for (Stream& stream : streams_) {
+      const Part part = intersection(piece.positions, stream.need);
+      const Part at{stream.left(), stream.left() + part.size()};
+      const bool is_own = piece.owner == ranks_.rank() && part.size() > 0;
+      if (is_own && at.begin == 0) {
+        stream.next = in_place(part);
+        continue;
+      }
+      stream.next = stream.now.like(stream.done, stream.done + at.end);
+      if (part.size() == 0) continue;
+      for (std::size_t i = 0; i < stream.next.blocks.size(); ++i) {
+        const std::span<std::byte> to = stream.next.blocks[i].bytes(at);
+        if (is_own) {
+          copy_bytes(in_place(part).blocks[i].bytes(), to);
+        } else {
+          receives.push_back({piece.owner, to});
+        }
+      }
+    }
+    ranks_.start({}, receives);
   }
 
   Communicator& ranks_;
   const Travel& travel_;
   std::array<Stream, 2> streams_{};
-  std::size_t own_used_ = 0;
 };
 
 }  // namespace
@@ -141,15 +159,29 @@ Needs needs_of(Part a, Part b, std::int64_t unit) {
   return needs;
 }
 
-std::vector<Travel::Piece> held_pieces(std::int64_t length, int ranks) {
+void add_pieces(std::vector<Travel::Piece>& pieces, int owner, Part positions,
+                std::int64_t unit) {
+  constexpr std::int64_t kPositions = 4096;
+  const std::int64_t step = (kPositions + unit - 1) / unit * unit;
+  for (std::int64_t at = positions.begin; at < positions.end;) {
+    const std::int64_t end = std::min(positions.end, (at / step + 1) * step);
+    pieces.push_back({owner, {at, end}});
+    at = end;
+  }
+}
+
+std::vector<Travel::Piece> held_pieces(std::int64_t length, int ranks,
+                                       std::int64_t unit) {
   std::vector<Travel::Piece> pieces;
-  for (int i = 0; i < ranks; ++i)
-    pieces.push_back({i, part_of(length, i, ranks)});
+  for (int i = 0; i < ranks; ++i) {
+    add_pieces(pieces, i, part_of(length, i, ranks), unit);
+  }
   return pieces;
 }
 
 void visit(Communicator& ranks, const Travel& travel,
            FunctionRef<void(Window&, Part)> use) {
+  if (travel.pieces.empty()) return ranks.finish();
   Visit(ranks, travel).run(use);
 }
 

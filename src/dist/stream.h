@@ -46,19 +46,25 @@ struct Travel {
     Part positions;
   };
   std::vector<Piece> pieces;  // in index order, all of the sequence
-  std::vector<Window*> own;   // this rank's pieces; one at least
+  std::vector<Window*> own;   // where this rank's are; one at least
   std::vector<Needs> needs;   // by rank
   std::int64_t unit;          // what must not be cut
 };
 
+// Adds the positions of one owner, in pieces that are small against a long
+// sequence: the first one is soon there, and room for two is enough.
+void add_pieces(std::vector<Travel::Piece>& pieces, int owner, Part positions,
+                std::int64_t unit);
 // Where each rank holds part_of(length).
-std::vector<Travel::Piece> held_pieces(std::int64_t length, int ranks);
+std::vector<Travel::Piece> held_pieces(std::int64_t length, int ranks,
+                                       std::int64_t unit);
 
 // Calls `use` with what this rank wants, in index order within each range: a
 // window, and which of its positions are ready, [begin, end) of whole units,
 // but for the end of a range. Where pieces cut a unit, its first positions wait
-// for the others. The next piece travels while `use` is at work. All ranks call
-// it.
+// for the others. All that this rank has is offered at once, so that nobody
+// waits for it to come so far; the next piece travels while `use` is at work.
+// All ranks call it. What was begun before is waited for, too.
 void visit(Communicator& ranks, const Travel& travel,
            FunctionRef<void(Window&, Part)> use);
 

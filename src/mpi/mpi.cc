@@ -4,7 +4,6 @@
 #include <mpi.h>
 
 #include <algorithm>
-#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <mutex>
@@ -25,6 +24,9 @@ double seconds_since(Clock::time_point start) {
 constexpr int kData = 1;
 constexpr int kHere = 2;
 constexpr int kGoodbye = 3;
+// Seconds that a rank asks again and again before it sleeps in between.
+constexpr double kShortWait = 1e-4;
+constexpr double kLongestSleep = 1e-3;
 // MPI counts in int; longer messages go in pieces.
 constexpr std::size_t kPiece = std::size_t{1} << 30;
 
@@ -69,50 +71,68 @@ class MpiCommunicator : public dist::Communicator {
   int size() const override { return size_; }
 
   void finish() override {
-    const Clock::time_point start = Clock::now();
-    for (int attempts = 0; !all_done(); ++attempts) {
-      // Short waits cost a core; long ones cost it to whoever else is on it.
-      if (attempts < 100) {
-        std::this_thread::yield();
-      } else {
-        std::this_thread::sleep_for(
-            std::chrono::microseconds(std::min(20 * (attempts - 99), 1000)));
-      }
-    }
-    requests_.clear();
-    under_way_ = false;
-    seconds_waited_ += seconds_since(start);
+    wait_for(receives_);
+    wait_for(sends_);
   }
+  void finish_receives() override { wait_for(receives_); }
 
  protected:
   void begin(const dist::Outgoing& send) override {
-    under_way_ = true;
     const std::lock_guard lock(mutex_);
+    if (sends_.empty()) wake_.notify_one();
     for (std::size_t at = 0; at < send.bytes.size(); at += kPiece) {
       const auto count =
           static_cast<int>(std::min(kPiece, send.bytes.size() - at));
       MPI_Isend(send.bytes.data() + at, count, MPI_BYTE, send.to, kData,
-                MPI_COMM_WORLD, &requests_.emplace_back());
+                MPI_COMM_WORLD, &sends_.emplace_back());
     }
   }
   void begin(const dist::Incoming& receive) override {
-    under_way_ = true;
     const std::lock_guard lock(mutex_);
     for (std::size_t at = 0; at < receive.bytes.size(); at += kPiece) {
       const auto count =
           static_cast<int>(std::min(kPiece, receive.bytes.size() - at));
       MPI_Irecv(receive.bytes.data() + at, count, MPI_BYTE, receive.from, kData,
-                MPI_COMM_WORLD, &requests_.emplace_back());
+                MPI_COMM_WORLD, &receives_.emplace_back());
     }
   }
 
  private:
-  bool all_done() {
-    const std::lock_guard lock(mutex_);
-    int done = 0;
-    MPI_Testall(static_cast<int>(requests_.size()), requests_.data(), &done,
+  // Asks MPI, which moves everything that is under way; where all of these
+  // are done, they are forgotten. Holds mutex_.
+  static bool all_done(std::vector<MPI_Request>& requests) {
+    int done = 1;
+    MPI_Testall(static_cast<int>(requests.size()), requests.data(), &done,
                 MPI_STATUSES_IGNORE);
+    if (done != 0) requests.clear();
     return done != 0;
+  }
+
+  void wait_for(std::vector<MPI_Request>& requests) {
+    const auto ask = [&] {
+      const std::lock_guard lock(mutex_);
+      return all_done(requests);
+    };
+    if (ask()) return;
+    const Clock::time_point start = Clock::now();
+    for (;;) {
+      // Short waits cost a core; long ones cost it to whoever else is on it.
+      // A sleep, and no yield, which gives a whole time slice away.
+      const double waited = seconds_since(start);
+      if (waited >= kShortWait) {
+        std::this_thread::sleep_for(std::chrono::duration<double>(
+            std::min(waited / 16, kLongestSleep)));
+      }
+      if (ask()) break;
+    }
+    seconds_waited_ += seconds_since(start);
+  }
+
+  // Whether something is still under way.
+  bool move_on() {
+    const std::lock_guard lock(mutex_);
+    const bool received = all_done(receives_);
+    return !all_done(sends_) || !received;
   }
 
   // Each rank watches the one before it, so that two messages a second go from
@@ -149,8 +169,8 @@ class MpiCommunicator : public dist::Communicator {
         MPI_Abort(MPI_COMM_WORLD, 1);
       }
       // What travels while this rank computes goes on when MPI is asked.
-      wake_.wait_for(waiting, under_way_ ? std::chrono::milliseconds(2)
-                                         : std::chrono::milliseconds(200));
+      wake_.wait_for(waiting, move_on() ? std::chrono::milliseconds(2)
+                                        : std::chrono::milliseconds(100));
     }
     send(after, kGoodbye);
     // Messages that nobody takes would be left when MPI ends.
@@ -188,8 +208,7 @@ class MpiCommunicator : public dist::Communicator {
   int rank_ = 0;
   int size_ = 1;
   std::mutex mutex_;  // MPI's
-  std::vector<MPI_Request> requests_;
-  std::atomic<bool> under_way_ = false;
+  std::vector<MPI_Request> sends_, receives_;
   std::mutex wake_mutex_;  // of leaving_
   std::condition_variable wake_;
   bool leaving_ = false;

@@ -287,6 +287,38 @@ TEST(SpreadAttention, HasTheBitsOfOneProcessBySequence) {
       DType::kFloat32, "short");
 }
 
+// Ranks hold several pieces of the keys, which travel one after the other, and
+// several groups of heads; messages are long, and some of them are packed.
+TEST(SpreadAttention, HasTheBitsOfOneProcessOverLongSequences) {
+  const Sizes by_sequence{.batch = 1,
+                          .heads = 1,
+                          .kv_heads = 1,
+                          .q_len = 1100,
+                          .kv_len = 9300,
+                          .d_k = 4,
+                          .d_v = 4};
+  expect_same_bits(by_sequence, {.mask = mask::causal()}, DType::kFloat32,
+                   "pieces");
+  expect_same_bits(by_sequence, {.mask = mask::window(1200, 0)},
+                   DType::kFloat32, "pieces in a window");
+  // Whoever must see rows twice sees them in all pieces.
+  expect_same_bits(by_sequence, {.mask = mask::causal()}, DType::kFloat32,
+                   "pieces, and a value that is not finite", [](Step& step) {
+                     step.v.view<float, 4>()(0, 0, 9000, 1) =
+                         std::numeric_limits<float>::infinity();
+                   });
+  const Sizes by_heads{.batch = 2,
+                       .heads = 14,
+                       .kv_heads = 7,
+                       .q_len = 2100,
+                       .kv_len = 40,
+                       .d_k = 8,
+                       .d_v = 12};
+  const Tensor slopes = random_tensor(DType::kFloat32, {by_heads.heads}, 5);
+  expect_same_bits(by_heads, {.alibi_slopes = slopes.values<float>()},
+                   DType::kFloat32, "groups of heads");
+}
+
 // Five heads on each key-value head: the kernels' groups of 48 rows are cut
 // within a query, and ranks hold parts that begin anywhere.
 TEST(SpreadAttention, HasTheBitsOfOneProcessWithGroupedHeads) {

@@ -90,6 +90,13 @@ class Mpirun(unittest.TestCase):
                 table = self.folder / task / f"{part}.tsv"
                 table.write_text("".join(table.read_text(encoding="utf-8").splitlines(keepends=True)[:61]),
                                  encoding="utf-8")
+        self.assertEqual(run(1, "sample", "summarize", "--out", f"{self.folder}/summarize").returncode, 0)
+        for part in ("train", "valid"):
+            texts_of = self.folder / "summarize" / f"{part}.jsonl"
+            texts_of.write_text("".join(texts_of.read_text(encoding="utf-8").splitlines(keepends=True)[:30]),
+                                encoding="utf-8")
+        self.tasks["summarize"] = ["--train", f"{self.folder}/summarize/train.jsonl", "--valid",
+                                   f"{self.folder}/summarize/valid.jsonl", "--decoder-layers", "1"]
         tables = {task: [f"{self.folder}/{task}/train.tsv", "--valid", f"{self.folder}/{task}/valid.tsv"]
                   for task in ("answer", "video", "caption")}
         self.tasks["answer"] = ["--train", *tables["answer"]]

@@ -42,6 +42,8 @@ class Communicator {
              std::span<const Incoming> receives);
   // Waits for everything that was begun.
   virtual void finish() = 0;
+  // Waits for what is received alone: what is sent may still be under way.
+  virtual void finish_receives() = 0;
 
   // Since the start, by this rank.
   std::int64_t bytes_sent() const { return bytes_sent_; }
@@ -50,7 +52,7 @@ class Communicator {
  protected:
   virtual void begin(const Outgoing& send) = 0;
   virtual void begin(const Incoming& receive) = 0;
-  double seconds_waited_ = 0;  // in finish()
+  double seconds_waited_ = 0;  // in finish() and finish_receives()
 
  private:
   std::int64_t bytes_sent_ = 0;

@@ -14,7 +14,8 @@ namespace regard::dist {
 struct Traffic {
   std::int64_t bytes = 0;
   // Of these, what travels while the ranks that get it compute: all but the
-  // first piece of what comes one piece after the other.
+  // first piece of what comes one piece after the other, or the first heads and
+  // the last results.
   std::int64_t hidden_bytes = 0;
 };
 

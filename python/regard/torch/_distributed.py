@@ -81,22 +81,30 @@ class _Transport:
     def __init__(self, group):
         self.group = dist.group.WORLD if group is None else group
         self.rank, self.size = dist.get_rank(group), dist.get_world_size(group)
-        self.under_way = []
+        self.sends, self.receives = [], []
 
-    def _begin(self, start, other, address, count):
+    def _begin(self, under_way, start, other, address, count):
         memory = torch.frombuffer((ctypes.c_byte * count).from_address(address), dtype=torch.uint8)
-        self.under_way.append((start(memory, dist.get_global_rank(self.group, other), group=self.group), memory))
+        under_way.append((start(memory, dist.get_global_rank(self.group, other), group=self.group), memory))
+
+    @staticmethod
+    def _wait(under_way):
+        for work, _ in under_way:
+            work.wait()
+        under_way.clear()
 
     def send(self, to, address, count):
-        self._begin(dist.isend, to, address, count)
+        self._begin(self.sends, dist.isend, to, address, count)
 
     def receive(self, sender, address, count):
-        self._begin(dist.irecv, sender, address, count)
+        self._begin(self.receives, dist.irecv, sender, address, count)
 
     def finish(self):
-        for work, _ in self.under_way:
-            work.wait()
-        self.under_way.clear()
+        self._wait(self.receives)
+        self._wait(self.sends)
+
+    def finish_receives(self):
+        self._wait(self.receives)
 
 
 class _BySequence(torch.autograd.Function):

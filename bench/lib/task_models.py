@@ -79,8 +79,8 @@ class Captioner(nn.Module):
             y = layer.self_attn(y, y, y, attn_mask=self.causal, is_causal=True, need_weights=False)[0]
             x = x + layer.dropout1(y)
             # All captions of a picture are queries to its places: the memory is not repeated for each.
-            y = layer.norm2(x).view(s.examples, s.captions * s.length, s.dim)
-            y = layer.multihead_attn(y, memory, memory, need_weights=False)[0].view_as(x)
+            y = layer.norm2(x).reshape(s.examples, s.captions * s.length, s.dim)
+            y = layer.multihead_attn(y, memory, memory, need_weights=False)[0].reshape(x.shape)
             x = x + layer.dropout2(y)
             y = layer.linear2(layer.activation(layer.linear1(layer.norm3(x))))
             x = x + layer.dropout3(y)

@@ -379,7 +379,9 @@ void write_tokens(const VideoConfig& config, const Tensor& clip,
     if (joints) {
       const std::int64_t coordinates = config.format.frame[1];
       turn_and_stretch(frames, coordinates, how, random);
-      for (float& value : frames.values) value += how.noise * random.normal();
+      if (how.noise > 0) {
+        for (float& value : frames.values) value += how.noise * random.normal();
+      }
       hide_joints(frames, coordinates, how.hide, random);
     }
   }

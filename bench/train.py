@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Training steps of a Transformer beside torch.nn.Transformer: same weights, batch, loss and optimiser.
 
-A step is the loss, all gradients and an update by Adam. Before anything is timed, both take a few steps
+The models of `regard train caption`, `video` and `recommend` stand beside the same models in torch
+(lib/task_models.py), and so does scoring every item for every user. A step is the loss, all gradients and an update by Adam. Before anything is timed, both take a few steps
 without dropout from the same weights, and their losses must agree.
 """
 
@@ -9,8 +10,9 @@ import ctypes
 import dataclasses
 import math
 
-from lib import harness, native, report, rows
+from lib import harness, native, report, rows, task_training
 from lib.rows import Row, Target
+from lib.task_training import TaskSpec
 
 DESCRIPTION = "Training a Transformer"
 DROPOUT = 0.3
@@ -56,6 +58,39 @@ ROWS = rows.by_name((
         "3+3 layers, d 256, ffn 1024, 4 heads, vocabulary 8000, 64 x 24 tokens, dropout 0.3",
         TrainSpec(8000, 256, 4, 3, 1024, 64, 24),
         Target("torch", 1.5, 2),
+    ),
+    Row(
+        "caption_34x5x12",
+        "captioner, 7 x 7 places x 1280 features (1+2 layers, d 256, ffn 512, 8 heads), 2539 words, 34 pictures x 5"
+        " captions x 12 words, dropout 0.3",
+        TaskSpec("caption", 256, 8, 1, 512, 2539, 34, 12, decoder_layers=2, captions=5),
+        Target("torch", 1.5, 2),
+        quick=True,
+    ),
+    Row(
+        "video_32x32",
+        "clips of 20 joints (2 layers, d 128, ffn 256, 4 heads), 32 clips x 32 frames, dropout 0.3",
+        TaskSpec("video", 128, 4, 2, 256, 20, 32, 32),
+        Target("torch", 1.5, 2),
+        quick=True,
+    ),
+    Row(
+        "recommend_128x9",
+        "SASRec (2 layers, d 50, ffn 50, 1 head), 23715 items, 128 histories x 9 items, dropout 0.5",
+        TaskSpec("recommend", 50, 1, 2, 50, 23715, 128, 9, dropout=0.5),
+        Target("torch", 2),
+        quick=True,
+    ),
+    Row(
+        "recommend_128x50",
+        "SASRec (2 layers, d 50, ffn 50, 1 head), 23715 items, 128 histories x 50 items, dropout 0.5",
+        TaskSpec("recommend", 50, 1, 2, 50, 23715, 128, 50, dropout=0.5),
+        Target("torch", 2),
+    ),
+    Row(
+        "recommend_score",
+        "SASRec, not a step: the scores of all 23715 items for 1024 users with 9 items each",
+        TaskSpec("recommend", 50, 1, 2, 50, 23715, 1024, 9, scores=True),
     ),
 ))
 
@@ -226,12 +261,17 @@ def run(context):
     """Measures the rows asked for; returns their results. See bench.py for the context."""
     rows.need_torch(context, "train")
     declare(context.library)
+    task_training.declare(context.library)
     return report.measure_rows(context, lambda name: measure_row(context, ROWS[name]))
 
 
 def measure_row(context, row):
-    batch = Batch(context.library, row.spec)
     skipped = {}
-    contestants = [kind(batch, threads) for threads in context.threads for kind in (Regard, Torch)]
+    if isinstance(row.spec, TaskSpec):
+        kinds = (task_training.Regard, task_training.Torch)
+        contestants = [kind(context.library, row.spec, threads) for threads in context.threads for kind in kinds]
+    else:
+        batch = Batch(context.library, row.spec)
+        contestants = [kind(batch, threads) for threads in context.threads for kind in (Regard, Torch)]
     lanes = rows.measure(context, row.name, contestants, skipped)
     return rows.conclude(row, lanes, skipped, rows.judge)

@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Training steps of nn::Transformer, for bench/train.py, which mirrors
 // TrainCase.
-#include <algorithm>
-#include <cmath>
 #include <cstdint>
 #include <string>
 
+#include "adam_steps.h"
 #include "bench.h"
-#include "kernels/adam.h"
 #include "regard/nn/transformer.h"
 
 namespace regard::bench {
@@ -27,9 +25,8 @@ namespace {
 struct Training {
   nn::Transformer model;
   nn::TranslationBatch batch;
-  StateDict gradients, first_moments, second_moments;
+  AdamSteps adam{model.parameters()};
   double loss = 0;  // of the last step, the sum over the tokens
-  std::uint64_t steps = 0;
 };
 
 nn::TransformerConfig config_of(const TrainCase& c) {
@@ -56,40 +53,20 @@ nn::PackedTokens packed(const std::int32_t* tokens, std::int64_t sentences,
 }
 
 Training make_training(const TrainCase& c) {
-  Training t{nn::Transformer(config_of(c), std::uint64_t{1}), {}, {}, {}, {}};
+  Training t{nn::Transformer(config_of(c), std::uint64_t{1}), {}};
   t.model.set_threads({.count = c.threads});
   t.batch.source = packed(c.source, c.sentences, c.source_length);
   t.batch.target = packed(c.target, c.sentences, c.target_length);
   t.batch.target_out.assign(c.target_out,
                             c.target_out + c.sentences * c.target_length);
-  for (const auto& [name, tensor] : t.model.parameters()) {
-    t.gradients[name] = Tensor(tensor.shape());
-    t.first_moments[name] = Tensor(tensor.shape());
-    t.second_moments[name] = Tensor(tensor.shape());
-  }
   return t;
 }
 
 // Loss, gradients and a step of Adam.
 void step(Training& t) {
-  for (auto& [name, gradient] : t.gradients) {
-    const auto values = gradient.values<float>();
-    std::fill(values.begin(), values.end(), 0.0f);
-  }
-  t.loss = t.model.loss_and_gradients(t.batch, ++t.steps, t.gradients).loss;
-  const auto count = static_cast<double>(t.steps);
-  kernels::AdamStep adam;
-  adam.beta2 = 0.98f;
-  adam.step_size = static_cast<float>(1e-4 / (1 - std::pow(0.9, count)));
-  adam.root_scale =
-      static_cast<float>(1 / std::sqrt(1 - std::pow(0.98, count)));
-  adam.gradient_scale = 1.0f / static_cast<float>(t.batch.target.size());
-  for (auto& [name, tensor] : t.model.parameters()) {
-    kernels::adam_step(adam, t.gradients[name].values<float>().data(),
-                       tensor.size(), tensor.values<float>().data(),
-                       t.first_moments[name].values<float>().data(),
-                       t.second_moments[name].values<float>().data());
-  }
+  const std::uint64_t number = t.adam.begin();
+  t.loss = t.model.loss_and_gradients(t.batch, number, t.adam.gradients).loss;
+  t.adam.finish(t.model.parameters(), t.batch.target.size());
 }
 
 }  // namespace

@@ -42,6 +42,7 @@ Examples:
   regard answer --context examples/story.txt "Where is Ada?"
   regard summarize examples/dialogue.txt
   regard recommend --why --history "Harbour 1, Harbour 2"
+  regard caption --show examples/shapes.png
   regard video examples/shapes/orbits.npy
   regard generate --model model.gguf --prompt "Once upon a time"
   regard search --model all-MiniLM-L6-v2 --corpus notes.txt "trains to Paris"

@@ -3,16 +3,20 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstdio>
+#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "cli/bundled.h"
 #include "cli/checks.h"
 #include "cli/commands.h"
+#include "cli/scratch_folder.h"
 #include "cli/screen.h"
 #include "cli/text.h"
 #include "cli/usage_error.h"
@@ -84,7 +88,9 @@ std::vector<std::int32_t> history_of_user(const tasks::Interactions& data,
   require(found != data.users.end(), "recommend",
           "--user must name one of the ", data.users.size(),
           " that the model was trained with; it is '", on_one_line(user), "'");
-  return data.histories[static_cast<std::size_t>(found - data.users.begin())];
+  const tasks::ItemList history =
+      data.histories[static_cast<std::size_t>(found - data.users.begin())];
+  return {history.begin(), history.end()};
 }
 
 void recommend(const tasks::Recommender& model, const RecommendFlags& flags,
@@ -140,8 +146,16 @@ void score(const tasks::Recommender& model, const RecommendFlags& flags,
            const tasks::Interactions& data) {
   const auto which =
       flags.on == "valid" ? tasks::HeldOut::kValidation : tasks::HeldOut::kTest;
+  const auto begin = std::chrono::steady_clock::now();
   const auto own = tasks::score_recommender(model, data, which, flags.seed,
                                             {.count = flags.threads});
+  const std::chrono::duration<double> took =
+      std::chrono::steady_clock::now() - begin;
+  std::fprintf(stderr, "%s\n",
+               fmt::format("every item for {} users: {:.2f} s, {:.0f} users/s",
+                           own.users, took.count(),
+                           static_cast<double>(own.users) / took.count())
+                   .c_str());
   const auto floor = tasks::score_popularity(data, which, flags.seed);
   if (flags.json) {
     return print(nlohmann::json{{"users", own.users},
@@ -187,7 +201,11 @@ void run(const RecommendFlags& flags) {
   if (!flags.history.empty()) {
     return recommend(model, flags, history_named(model, flags.history));
   }
-  const tasks::Interactions data = tasks::load_interactions(folder, model);
+  std::error_code none;
+  const tasks::Interactions data = tasks::load_interactions(
+      folder, model,
+      scratch_folder(std::filesystem::path(folder) / "interactions.tsv",
+                     std::filesystem::temp_directory_path(none)));
   if (flags.score) return score(model, flags, data);
   recommend(model, flags, history_of_user(data, flags.user));
 }

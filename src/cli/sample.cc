@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <system_error>
 #include <vector>
 
@@ -25,6 +26,7 @@ struct SampleFlags {
   std::uint64_t seed = 1;
   tasks::ListOpsOptions list_ops;
   bool no_brackets = false;
+  tasks::SeriesOptions series;
 };
 
 const std::vector<std::string> kOfListOps = {"--examples", "--min-length",
@@ -34,11 +36,13 @@ constexpr const char* kFooter =
     R"(Writes files in the format of the task, and a README.md with the commands that
 train and score. They are made up by rules, a function of the task and --seed,
 and free to use for anything. A small model learns them within two minutes; but
-listops is a benchmark in its own size, 100,000 long expressions.
+listops is a benchmark in its own size, 100,000 long expressions, and recommend
+has a size of your choice: a reader has 12 lines on average, a genre 24 books.
 
 Example:
   regard sample classify --out reviews && cat reviews/README.md
   regard sample recommend --out series
+  regard sample recommend --readers 1000000 --genres 400 --out many
   regard sample listops --out listops
   regard sample answer --out stories
   regard sample summarize --out dialogues
@@ -56,26 +60,36 @@ void make_folder(const fs::path& folder) {
   }
 }
 
-std::vector<tasks::SampleFile> files_of(const SampleFlags& flags,
-                                        const App& app) {
+const std::vector<std::string> kOfSeries = {"--readers", "--genres"};
+
+void refuse_others(const SampleFlags& flags, const App& app,
+                   const std::vector<std::string>& options,
+                   const std::string& task) {
+  for (const std::string& option : options) {
+    if (flags.task != task && app.given(option)) {
+      throw UsageError(option + " goes with " + task + "; the task is " +
+                       flags.task);
+    }
+  }
+}
+
+std::vector<tasks::SampleFile> files_of(const SampleFlags& flags) {
   if (flags.task == "listops") {
     tasks::ListOpsOptions options = flags.list_ops;
     options.seed = flags.seed;
     options.brackets = !flags.no_brackets;
     return tasks::make_list_ops(options);
   }
-  for (const std::string& option : kOfListOps) {
-    if (app.given(option)) {
-      throw UsageError(option + " goes with listops; the task is " +
-                       flags.task);
-    }
-  }
   return tasks::make_sample(flags.task, flags.seed);
 }
 
 void run(const SampleFlags& flags, const App& app) {
   const fs::path folder = flags.out;
-  const auto files = files_of(flags, app);
+  refuse_others(flags, app, kOfListOps, "listops");
+  refuse_others(flags, app, kOfSeries, "recommend");
+  const bool sized = flags.task == "recommend" &&
+                     (app.given("--readers") || app.given("--genres"));
+  const auto files = files_of(flags);
   make_folder(folder);
   for (const tasks::SampleFile& file : files) {
     require(!fs::exists(folder / file.name), "sample", "'",
@@ -85,7 +99,14 @@ void run(const SampleFlags& flags, const App& app) {
   for (const tasks::SampleFile& file : files) {
     make_folder((folder / file.name).parent_path());
     io::AtomicFile out(folder / file.name, "sample");
-    out.write(file.text);
+    if (sized && file.name == "log.tsv") {
+      tasks::SeriesOptions series = flags.series;
+      series.seed = flags.seed;
+      tasks::write_series(series,
+                          [&](std::string_view part) { out.write(part); });
+    } else {
+      out.write(file.text);
+    }
     out.commit();
   }
   print(fmt::format("{} files are in {}; its README.md says how to go on\n",
@@ -123,6 +144,16 @@ Command add_sample(App& program) {
   app->add_flag("--no-brackets", flags->no_brackets,
                 "Leave out the brackets that close a list")
       ->group(group);
+  const char* of_series = "Of recommend";
+  app->add_option("--readers", flags->series.readers, "Users of the log")
+      ->check(whole_between(1, 100000000))
+      ->capture_default_str()
+      ->group(of_series);
+  app->add_option("--genres", flags->series.genres,
+                  "Genres of three series of eight books")
+      ->check(whole_between(1, 1000000))
+      ->capture_default_str()
+      ->group(of_series);
   return {app, [flags, app] { run(*flags, *app); }};
 }
 

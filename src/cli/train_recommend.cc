@@ -10,6 +10,7 @@
 
 #include "cli/checks.h"
 #include "cli/encoder_flags.h"
+#include "cli/scratch_folder.h"
 #include "cli/screen.h"
 #include "cli/train.h"
 #include "cli/training_folder.h"
@@ -100,6 +101,7 @@ tasks::Interactions load_data(const TrainRecommendFlags& f) {
   tasks::InteractionFormat format = f.format;
   format.has_header = !f.no_header;
   if (f.in_order) format.time.clear();
+  format.scratch = scratch_folder(f.interactions, f.learning.out);
   tasks::Interactions data = tasks::read_interactions(f.interactions, format);
   const auto held_out =
       tasks::held_out_items(data, tasks::HeldOut::kTest).size();
@@ -138,7 +140,7 @@ std::map<std::string, std::string> settings_of(
   if (f.loss == "binary") {
     settings["--negatives"] = std::to_string(f.negatives);
   }
-  settings["interactions"] = tasks::summary_of(data.histories, {});
+  settings["interactions"] = tasks::summary_of(data.histories);
   return settings;
 }
 

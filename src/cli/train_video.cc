@@ -38,6 +38,9 @@ struct TrainVideoFlags {
   std::int64_t size = 32;
   bool color = false;
   std::int64_t frames = 32;
+  bool resample = false;
+  std::string steps = "1";
+  std::int64_t window = 1;
   std::int64_t patch = 8;
   EncoderFlags encoder;
   double smoothing = 0.0;
@@ -58,8 +61,10 @@ A clip is a video that FFmpeg's libraries read, or a NumPy array (.npy):
   [frames, height, width, 3]    pictures in red, green and blue, uint8
 All are of one kind. Videos become pictures of --size x --size, cut into patches
 of --patch x --patch. The model also reads how everything changes from a frame to
-the next; of joints, which it sees from the middle of the body and in its size,
-the distance of each pair, too.
+the next, or to each of --steps frames later; of joints, which it sees from the
+middle of the body and in its size, the distance of each pair, too. --window 3
+lets each token tell of its frame, the one before and the one after. --resample
+brings short clips to --frames frames as well.
 
 While it learns, each clip is changed by chance: --crop, --mirror, --rotate,
 --stretch, --noise, --hide. Leave out what would change the label: a clip in a
@@ -99,6 +104,21 @@ void add_model(App& app, TrainVideoFlags& f) {
                  "Frames of a clip that are read, evenly, where it has more")
       ->capture_default_str()
       ->check(whole_between(1, 4096))
+      ->group(group);
+  app.add_flag("--resample", f.resample,
+               "Shorter clips become as many frames, too")
+      ->group(group);
+  app.add_option("--steps", f.steps,
+                 "Changes that are read: until so many frames later, as in "
+                 "1,4")
+      ->type_name("LIST")
+      ->check(check_numbers)
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--window", f.window,
+                 "Frames that a token tells of, those around its own: odd")
+      ->check(whole_between(1, 63))
+      ->capture_default_str()
       ->group(group);
   app.add_option("--patch", f.patch, "Width and height of a patch")
       ->capture_default_str()
@@ -179,6 +199,17 @@ tasks::VideoConfig config_of(const TrainVideoFlags& f,
   config.labels = labels;
   config.frames = f.frames;
   config.patch = f.patch;
+  config.resample = f.resample;
+  config.steps = parse_numbers(f.steps, "--steps");
+  config.window = f.window;
+  if (config.steps.empty() || config.steps.front() < 1) {
+    throw UsageError("--steps must be frames later, from 1 on; it is '" +
+                     f.steps + "'");
+  }
+  if (f.window % 2 == 0) {
+    throw UsageError(fmt::format(
+        "--window must be an odd number of frames; it is {}", f.window));
+  }
   config.label_smoothing = static_cast<float>(f.smoothing);
   config.augmentation = f.augmentation;
   const auto joints = parse_numbers(f.mirror_pairs, "--mirror-pairs");
@@ -202,6 +233,9 @@ std::map<std::string, std::string> settings_of(const TrainVideoFlags& f,
   add_settings(json.at("encoder").dump(), settings);
   settings["--frames"] = fmt::format("{}", f.frames);
   settings["--patch"] = fmt::format("{}", f.patch);
+  settings["--resample"] = f.resample ? "yes" : "no";
+  settings["--steps"] = f.steps;
+  settings["--window"] = fmt::format("{}", f.window);
   settings["--smoothing"] = fmt::format("{}", f.smoothing);
   const tasks::ClipAugmentation& a = f.augmentation;
   settings["--crop"] = fmt::format("{}", a.crop);

@@ -184,14 +184,30 @@ void hide_joints(Frames& frames, std::int64_t coordinates, float rate,
   }
 }
 
-// Each frame's numbers, and how much they change until the next.
-float* put_changes(const float* now, const float* next, std::int64_t count,
-                   float* to) {
-  for (std::int64_t i = 0; i < count; ++i) *to++ = next[i] - now[i];
-  return to;
-}
+// How much some numbers of frame f, those from `begin` on, change until each
+// of the steps later; after the last frame nothing changes.
+struct Changes {
+  const Frames& frames;
+  std::span<const std::int64_t> steps;
 
-void put_joints(const Frames& frames, std::int64_t coordinates, float* to) {
+  float* put(std::int64_t f, std::int64_t begin, std::int64_t count,
+             std::size_t step, float* to) const {
+    const std::int64_t later = std::min(f + steps[step], frames.count - 1);
+    const float* const now = frames.at(f) + begin;
+    const float* const then = frames.at(later) + begin;
+    for (std::int64_t i = 0; i < count; ++i) *to++ = then[i] - now[i];
+    return to;
+  }
+  float* put_all(std::int64_t f, float* to) const {
+    for (std::size_t s = 0; s < steps.size(); ++s) {
+      to = put(f, 0, frames.size, s, to);
+    }
+    return to;
+  }
+};
+
+void put_joints(const Frames& frames, const Changes& changes,
+                std::int64_t coordinates, float* to) {
   const std::int64_t joints = frames.size / coordinates;
   float middle[3];
   for (std::int64_t f = 0; f < frames.count; ++f) {
@@ -201,8 +217,7 @@ void put_joints(const Frames& frames, std::int64_t coordinates, float* to) {
       *to++ = now[i] - middle[i % coordinates];
     }
     to = std::copy_n(middle, coordinates, to);
-    to = put_changes(now, frames.at(std::min(f + 1, frames.count - 1)),
-                     frames.size, to);
+    to = changes.put_all(f, to);
     for (std::int64_t a = 0; a < joints; ++a) {
       for (std::int64_t b = a + 1; b < joints; ++b) {
         float square = 0;
@@ -216,29 +231,28 @@ void put_joints(const Frames& frames, std::int64_t coordinates, float* to) {
   }
 }
 
-void put_features(const Frames& frames, float* to) {
+void put_features(const Frames& frames, const Changes& changes, float* to) {
   for (std::int64_t f = 0; f < frames.count; ++f) {
     to = std::copy_n(frames.at(f), frames.size, to);
-    to = put_changes(frames.at(f), frames.at(std::min(f + 1, frames.count - 1)),
-                     frames.size, to);
+    to = changes.put_all(f, to);
   }
 }
 
-void put_patches(const Frames& frames, const Shape& shape, std::int64_t patch,
-                 float* to) {
+void put_patches(const Frames& frames, const Changes& changes,
+                 const Shape& shape, std::int64_t patch, float* to) {
   const std::int64_t channels = shape.size() == 3 ? 3 : 1;
   const std::int64_t row = shape[1] * channels;
   const std::int64_t run = patch * channels;  // of a patch's row
   for (std::int64_t f = 0; f < frames.count; ++f) {
-    const std::int64_t next = std::min(f + 1, frames.count - 1);
     for (std::int64_t y = 0; y < shape[0]; y += patch) {
       for (std::int64_t x = 0; x < row; x += run) {
         for (std::int64_t r = y; r < y + patch; ++r) {
           to = std::copy_n(frames.at(f) + r * row + x, run, to);
         }
-        for (std::int64_t r = y; r < y + patch; ++r) {
-          to = put_changes(frames.at(f) + r * row + x,
-                           frames.at(next) + r * row + x, run, to);
+        for (std::size_t s = 0; s < changes.steps.size(); ++s) {
+          for (std::int64_t r = y; r < y + patch; ++r) {
+            to = changes.put(f, r * row + x, run, s, to);
+          }
         }
       }
     }
@@ -248,20 +262,58 @@ void put_patches(const Frames& frames, const Shape& shape, std::int64_t patch,
 // The tokens of frames, as they are.
 void put_tokens(const VideoConfig& config, const Frames& frames,
                 float* tokens) {
+  const Changes changes{frames, config.steps};
   switch (config.format.kind) {
     case ClipKind::kFeatures:
-      return put_features(frames, tokens);
+      return put_features(frames, changes, tokens);
     case ClipKind::kJoints:
-      return put_joints(frames, config.format.frame[1], tokens);
+      return put_joints(frames, changes, config.format.frame[1], tokens);
     case ClipKind::kPictures:
-      return put_patches(frames, config.format.frame, config.patch, tokens);
+      return put_patches(frames, changes, config.format.frame, config.patch,
+                         tokens);
+  }
+}
+
+// The numbers of a token before its neighbours are laid beside it.
+TokenSizes own_sizes(const VideoConfig& config) {
+  const Shape& shape = config.format.frame;
+  const std::int64_t size = count_of(shape);
+  const std::int64_t kept = size * (1 + std::ssize(config.steps));
+  switch (config.format.kind) {
+    case ClipKind::kFeatures:
+      return {1, kept};
+    case ClipKind::kJoints:
+      return {1, kept + shape[1] + shape[0] * (shape[0] - 1) / 2};
+    case ClipKind::kPictures: {
+      const std::int64_t patches =
+          shape[0] / config.patch * (shape[1] / config.patch);
+      return {patches, kept / patches};
+    }
+  }
+  return {};
+}
+
+// Beside each token those of its place in the frames around it; before the
+// first frame and after the last one these stand still.
+void put_windows(const VideoConfig& config, std::int64_t frames,
+                 const std::vector<float>& own, float* to) {
+  const auto [per_frame, width] = own_sizes(config);
+  const std::int64_t reach = config.window / 2;
+  for (std::int64_t f = 0; f < frames; ++f) {
+    for (std::int64_t p = 0; p < per_frame; ++p) {
+      for (std::int64_t w = f - reach; w <= f + reach; ++w) {
+        const std::int64_t frame = std::clamp<std::int64_t>(w, 0, frames - 1);
+        to = std::copy_n(own.data() + (frame * per_frame + p) * width, width,
+                         to);
+      }
+    }
   }
 }
 
 // What is drawn of standardised tokens: a hidden number or patch is the mean.
 void disturb(const VideoConfig& config, std::int64_t frames, Random& random,
              float* tokens) {
-  const auto [per_frame, width] = token_sizes(config);
+  const auto [per_frame, width] = own_sizes(config);
   const ClipAugmentation& how = config.augmentation;
   const bool pictures = config.format.kind == ClipKind::kPictures;
   if (how.noise > 0) {
@@ -270,8 +322,9 @@ void disturb(const VideoConfig& config, std::int64_t frames, Random& random,
     }
   }
   if (how.hide == 0) return;
-  // A feature goes with its change.
-  const std::int64_t things = pictures ? per_frame : width / 2;
+  // A feature goes with its changes.
+  const std::int64_t things =
+      pictures ? per_frame : count_of(config.format.frame);
   for (std::int64_t thing = 0; thing < things; ++thing) {
     if (random.uniform() >= how.hide) continue;
     for (std::int64_t f = 0; f < frames; ++f) {
@@ -279,7 +332,7 @@ void disturb(const VideoConfig& config, std::int64_t frames, Random& random,
       if (pictures) {
         std::fill_n(frame + thing * width, width, 0.0f);
       } else {
-        frame[thing] = frame[things + thing] = 0;
+        for (std::int64_t i = thing; i < width; i += things) frame[i] = 0;
       }
     }
   }
@@ -295,24 +348,14 @@ double time_of_frame(std::int64_t i, std::int64_t count, double first,
 }
 
 TokenSizes token_sizes(const VideoConfig& config) {
-  const Shape& shape = config.format.frame;
-  const std::int64_t size = count_of(shape);
-  switch (config.format.kind) {
-    case ClipKind::kFeatures:
-      return {1, 2 * size};
-    case ClipKind::kJoints:
-      return {1, 2 * size + shape[1] + shape[0] * (shape[0] - 1) / 2};
-    case ClipKind::kPictures: {
-      const std::int64_t patches =
-          shape[0] / config.patch * (shape[1] / config.patch);
-      return {patches, 2 * size / patches};
-    }
-  }
-  return {};
+  TokenSizes sizes = own_sizes(config);
+  sizes.width *= config.window;
+  return sizes;
 }
 
 std::int64_t frames_read(const VideoConfig& config, const Tensor& clip) {
-  return std::min(config.frames, clip.shape()[0]);
+  return config.resample ? config.frames
+                         : std::min(config.frames, clip.shape()[0]);
 }
 
 void write_tokens(const VideoConfig& config, const Tensor& clip,
@@ -336,25 +379,34 @@ void write_tokens(const VideoConfig& config, const Tensor& clip,
     if (joints) {
       const std::int64_t coordinates = config.format.frame[1];
       turn_and_stretch(frames, coordinates, how, random);
-      for (float& value : frames.values) value += how.noise * random.normal();
+      if (how.noise > 0) {
+        for (float& value : frames.values) value += how.noise * random.normal();
+      }
       hide_joints(frames, coordinates, how.hide, random);
     }
   }
-  put_tokens(config, frames, tokens);
+  const auto [per_frame, width] = own_sizes(config);
+  std::vector<float> apart;  // where windows are laid over them
+  float* own = tokens;
+  if (config.window > 1) {
+    apart.resize(static_cast<std::size_t>(frames.count * per_frame * width));
+    own = apart.data();
+  }
+  put_tokens(config, frames, own);
   if (options.standard != nullptr) {
-    const auto [per_frame, width] = token_sizes(config);
     const Standard& standard = *options.standard;
     for (std::int64_t i = 0; i < frames.count * per_frame * width; ++i) {
       const auto column = static_cast<std::size_t>(i % width);
-      tokens[i] = (tokens[i] - standard.mean[column]) * standard.scale[column];
+      own[i] = (own[i] - standard.mean[column]) * standard.scale[column];
     }
   }
-  if (options.augment && !joints) {
-    disturb(config, frames.count, random, tokens);
-  }
+  if (options.augment && !joints) disturb(config, frames.count, random, own);
+  if (config.window > 1) put_windows(config, frames.count, apart, tokens);
 }
 
-Standard standard_of(const VideoConfig& config, std::span<const Tensor> clips) {
+Standard standard_of(const VideoConfig& all, std::span<const Tensor> clips) {
+  VideoConfig config = all;
+  config.window = 1;  // a number is the same wherever it stands in a window
   const auto [per_frame, width] = token_sizes(config);
   const auto columns = static_cast<std::size_t>(width);
   std::vector<double> sum(columns);
@@ -391,6 +443,16 @@ Standard standard_of(const VideoConfig& config, std::span<const Tensor> clips) {
                                          : 1.0f);
   }
   return standard;
+}
+
+Standard for_windows(const VideoConfig& config, const Standard& standard) {
+  Standard all;
+  for (std::int64_t w = 0; w < config.window; ++w) {
+    all.mean.insert(all.mean.end(), standard.mean.begin(), standard.mean.end());
+    all.scale.insert(all.scale.end(), standard.scale.begin(),
+                     standard.scale.end());
+  }
+  return all;
 }
 
 }  // namespace regard::tasks

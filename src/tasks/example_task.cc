@@ -5,6 +5,7 @@
 
 #include "regard/core/error.h"
 #include "regard/core/random.h"
+#include "regard/tasks/histories.h"
 #include "regard/tasks/translation_data.h"
 #include "regard/train/batches.h"
 
@@ -120,6 +121,12 @@ std::string summary_of(std::span<const std::vector<std::int32_t>> texts,
   for (const auto& text : texts) hash.add_text(text);
   for (const std::int32_t target : targets) hash.add(target);
   return hash.summary(std::ssize(texts));
+}
+
+std::string summary_of(const Histories& histories) {
+  TextHash hash;
+  for (const ItemList history : histories) hash.add_text(history);
+  return hash.summary(std::ssize(histories));
 }
 
 std::string summary_of(const nn::PackedTokens& texts) {

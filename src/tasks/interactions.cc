@@ -2,8 +2,11 @@
 #include "regard/tasks/interactions.h"
 
 #include <algorithm>
+#include <bit>
 #include <charconv>
+#include <limits>
 #include <numeric>
+#include <optional>
 #include <string_view>
 #include <unordered_map>
 #include <utility>
@@ -11,6 +14,7 @@
 #include "io/quote.h"
 #include "regard/core/error.h"
 #include "regard/text/table.h"
+#include "tasks/scratch_file.h"
 
 namespace regard::tasks {
 namespace {
@@ -20,27 +24,45 @@ constexpr const char* kWhere = "read_interactions";
 // Numbers for names, in the order in which they come.
 class Names {
  public:
-  std::int32_t number(const std::string& name) {
-    const auto [at, is_new] =
-        numbers_.emplace(name, static_cast<std::int32_t>(names_.size()));
-    if (is_new) names_.push_back(name);
+  std::int32_t number(std::string& name) {
+    const auto [at, is_new] = numbers_.emplace(
+        std::move(name), static_cast<std::int32_t>(names_.size()));
+    if (is_new) names_.push_back(&at->first);
+    require(names_.size() < std::numeric_limits<std::int32_t>::max(), kWhere,
+            "there are too many names");
     return at->second;
   }
-  const std::vector<std::string>& names() const { return names_; }
+  std::size_t size() const { return names_.size(); }
+  const std::string& name(std::size_t number) const { return *names_[number]; }
 
  private:
   std::unordered_map<std::string, std::int32_t> numbers_;
-  std::vector<std::string> names_;
+  std::vector<const std::string*> names_;  // its keys stay where they are
 };
+
+bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
 bool is_date(std::string_view text) {
   constexpr std::string_view kDate = "0000-00-00";
   if (text.size() < kDate.size()) return false;
   for (std::size_t i = 0; i < kDate.size(); ++i) {
-    const bool digit = text[i] >= '0' && text[i] <= '9';
-    if (kDate[i] == '0' ? !digit : text[i] != '-') return false;
+    if (kDate[i] == '0' ? !is_digit(text[i]) : text[i] != '-') return false;
   }
   return true;
+}
+
+// The digits of a date and its time, in order: 2024-05-31T08:15 is
+// 202405310815000000.
+std::int64_t time_of_date(std::string_view text) {
+  std::int64_t time = 0;
+  int digits = 18;  // as many as fit
+  for (const char c : text) {
+    if (!is_digit(c) || digits == 0) continue;
+    time = 10 * time + (c - '0');
+    --digits;
+  }
+  for (; digits > 0; --digits) time *= 10;
+  return time;
 }
 
 bool read_number(const std::string& text, double& value) {
@@ -49,85 +71,174 @@ bool read_number(const std::string& text, double& value) {
   return error == std::errc() && stop == end && value == value;
 }
 
-// The rows of a table in order of time.
-std::vector<std::size_t> order_of(const text::Table& table,
-                                  const std::vector<std::string>* times,
-                                  const std::filesystem::path& path) {
-  std::vector<std::size_t> order(table.lines.size());
-  std::iota(order.begin(), order.end(), std::size_t{0});
-  if (times == nullptr || times->empty()) return order;
-  const bool dates = is_date(times->front());
-  std::vector<double> numbers(times->size());
-  for (std::size_t i = 0; i < times->size(); ++i) {
-    const std::string& time = (*times)[i];
-    if (dates ? is_date(time) : read_number(time, numbers[i])) continue;
-    throw_parse_error(kWhere, "'", path.string(), "', line ", table.lines[i],
-                      ": a time must be a number, or a date with the year "
-                      "first, the same in all lines; got ",
-                      io::in_quotes(time));
-  }
-  std::stable_sort(
-      order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
-        return dates ? (*times)[a] < (*times)[b] : numbers[a] < numbers[b];
-      });
-  return order;
+// A whole number that is larger where the number is; of both zeros the same.
+std::int64_t time_of_number(double value) {
+  const auto bits = std::bit_cast<std::int64_t>(value + 0.0);
+  return bits < 0 ? bits ^ std::numeric_limits<std::int64_t>::max() : bits;
 }
 
-text::Table read_columns(const std::filesystem::path& path,
-                         const InteractionFormat& format) {
-  if (format.has_header) {
-    std::vector<std::string> columns = {format.user, format.item};
-    if (!format.time.empty()) columns.push_back(format.time);
-    return text::read_table(path, columns);
+// What the times of a log are is told by the first.
+class Times {
+ public:
+  // False for one that is not of the kind of the first.
+  bool read(const std::string& text, std::int64_t& time) {
+    if (!dates_) dates_ = is_date(text);
+    if (*dates_) {
+      time = time_of_date(text);
+      return is_date(text);
+    }
+    double number = 0;
+    if (!read_number(text, number)) return false;
+    time = time_of_number(number);
+    return true;
   }
-  text::Table table = text::read_table_without_header(path);
-  if (table.columns.size() != 2 && table.columns.size() != 3 &&
-      table.size() > 0) {
-    throw_parse_error(kWhere, "'", path.string(), "', line ",
-                      table.lines.front(),
-                      ": there must be a user and an item, and a time or "
-                      "none; there are ",
-                      table.columns.size(), " fields");
-  }
-  table.columns.resize(std::max<std::size_t>(table.columns.size(), 2));
-  return table;
-}
 
-// Gives the items new numbers: those taken most often in what is learnt from
-// come first, then by name. Items that nobody took are left out.
-void sort_items(Interactions& data) {
-  std::vector<std::int64_t> counts(data.items.size());
-  std::vector<bool> taken(data.items.size());
-  for (const auto& history : data.histories) {
-    const auto learnt =
-        static_cast<std::size_t>(training_part(std::ssize(history)));
-    for (std::size_t i = 0; i < history.size(); ++i) {
-      const auto item = static_cast<std::size_t>(history[i]);
-      taken[item] = true;
-      if (i < learnt) ++counts[item];
+ private:
+  std::optional<bool> dates_;
+};
+
+struct Taken {
+  std::int64_t time = 0;
+  std::int32_t user = 0;
+  std::int32_t item = 0;
+};
+
+// What was taken, in the order in which it came, by groups of users. With a
+// folder, no more of a group than a block is in memory.
+class Log {
+ public:
+  explicit Log(const std::filesystem::path& folder) {
+    if (!folder.empty()) file_.emplace(folder);
+  }
+
+  void add(const Taken& one) {
+    const auto number = static_cast<std::size_t>(one.user / kUsers);
+    if (number >= groups_.size()) groups_.resize(number + 1);
+    Group& group = groups_[number];
+    group.last.push_back(one);
+    if (!file_ || group.last.size() < kBlock) return;
+    group.blocks.push_back(file_->size());
+    file_->append(std::as_bytes(std::span(group.last)));
+    group.last.clear();
+  }
+
+  // Each user's, in order of time and then of the lines; users in order.
+  // Nothing stays.
+  template <typename Visit>
+  void visit(const Visit& visit) {
+    std::vector<Taken> all;
+    for (Group& group : groups_) {
+      all.resize(group.blocks.size() * kBlock);
+      for (std::size_t b = 0; b < group.blocks.size(); ++b) {
+        file_->read(
+            group.blocks[b],
+            std::as_writable_bytes(std::span(all).subspan(b * kBlock, kBlock)));
+      }
+      all.insert(all.end(), group.last.begin(), group.last.end());
+      group = {};
+      std::stable_sort(
+          all.begin(), all.end(), [](const Taken& a, const Taken& b) {
+            return a.user != b.user ? a.user < b.user : a.time < b.time;
+          });
+      for (auto begin = all.begin(); begin != all.end();) {
+        const auto end = std::find_if(begin, all.end(), [&](const Taken& one) {
+          return one.user != begin->user;
+        });
+        visit(std::span<const Taken>(begin, end));
+        begin = end;
+      }
     }
   }
+
+ private:
+  static constexpr std::int32_t kUsers = 1 << 16;  // of a group
+  static constexpr std::size_t kBlock = 4096;
+
+  struct Group {
+    std::vector<std::int64_t> blocks;  // where they are in the file
+    std::vector<Taken> last;
+  };
+  std::vector<Group> groups_;
+  std::optional<ScratchFile> file_;
+};
+
+// Items of users, one after the other; with a folder in a file.
+class ItemWriter {
+ public:
+  explicit ItemWriter(const std::filesystem::path& folder) {
+    if (!folder.empty()) file_ = std::make_shared<ScratchFile>(folder);
+  }
+  void add(std::int32_t item) {
+    part_.push_back(item);
+    if (file_ && part_.size() == kPart) write();
+  }
+  void end_list() { offsets_.push_back(written_ + std::ssize(part_)); }
+  Histories finish() {
+    if (!file_) {
+      const auto all =
+          std::make_shared<std::vector<std::int32_t>>(std::exchange(part_, {}));
+      return {std::move(offsets_), all->data(), all};
+    }
+    write();
+    const std::byte* const items = file_->map().data();
+    return {std::move(offsets_), reinterpret_cast<const std::int32_t*>(items),
+            file_};
+  }
+
+ private:
+  static constexpr std::size_t kPart = 1 << 16;
+
+  void write() {
+    file_->append(std::as_bytes(std::span(part_)));
+    written_ += std::ssize(part_);
+    part_.clear();
+  }
+
+  std::vector<std::int64_t> offsets_ = {0};
+  std::vector<std::int32_t> part_;
+  std::int64_t written_ = 0;
+  std::shared_ptr<ScratchFile> file_;
+};
+
+// Calls add(user, item, time, line) for each line; the time is empty where
+// there is none.
+template <typename Add>
+void visit_log(const std::filesystem::path& path,
+               const InteractionFormat& format, const Add& add) {
+  std::string none;
+  const auto visit = [&](std::span<std::string> row, std::int64_t line) {
+    if (row.size() != 2 && row.size() != 3) {
+      throw_parse_error(kWhere, "'", path.string(), "', line ", line,
+                        ": there must be a user and an item, and a time or "
+                        "none; there are ",
+                        row.size(), " fields");
+    }
+    add(row[0], row[1], row.size() == 3 ? row[2] : none, line);
+  };
+  if (!format.has_header) return text::visit_table_without_header(path, visit);
+  std::vector<std::string> columns = {format.user, format.item};
+  if (!format.time.empty()) columns.push_back(format.time);
+  text::visit_table(path, columns, visit);
+}
+
+// The items that somebody took: those taken most often in what is learnt from
+// come first, then by name. `numbers` are the old ones in the new order.
+void sort_items(const Names& names, const std::vector<bool>& taken,
+                const std::vector<std::int64_t>& counts, Interactions& data,
+                std::vector<std::int32_t>& new_numbers) {
   std::vector<std::size_t> order;
   for (std::size_t i = 0; i < taken.size(); ++i) {
     if (taken[i]) order.push_back(i);
   }
   std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
     return counts[a] != counts[b] ? counts[a] > counts[b]
-                                  : data.items[a] < data.items[b];
+                                  : names.name(a) < names.name(b);
   });
-  std::vector<std::int32_t> numbers(data.items.size());
-  std::vector<std::string> items;
-  data.counts.clear();
+  new_numbers.resize(taken.size());
   for (const std::size_t item : order) {
-    numbers[item] = static_cast<std::int32_t>(items.size());
-    items.push_back(std::move(data.items[item]));
+    new_numbers[item] = static_cast<std::int32_t>(data.items.size());
+    data.items.push_back(names.name(item));
     data.counts.push_back(counts[item]);
-  }
-  data.items = std::move(items);
-  for (auto& history : data.histories) {
-    for (std::int32_t& item : history) {
-      item = numbers[static_cast<std::size_t>(item)];
-    }
   }
 }
 
@@ -139,57 +250,83 @@ std::int64_t training_part(std::int64_t length) {
 
 Interactions read_interactions(const std::filesystem::path& path,
                                const InteractionFormat& format) {
-  const text::Table table = read_columns(path, format);
   Names users, items;
-  std::vector<std::int32_t> user_of, item_of;
-  for (std::size_t i = 0; i < table.lines.size(); ++i) {
-    user_of.push_back(users.number(table.columns[0][i]));
-    item_of.push_back(items.number(table.columns[1][i]));
-  }
-  std::vector<std::vector<std::int32_t>> histories(users.names().size());
-  for (const std::size_t i :
-       order_of(table, table.columns.size() > 2 ? &table.columns[2] : nullptr,
-                path)) {
-    histories[static_cast<std::size_t>(user_of[i])].push_back(item_of[i]);
-  }
+  Log log(format.scratch);
+  Times times;
+  visit_log(path, format,
+            [&](std::string& user, std::string& item, const std::string& time,
+                std::int64_t line) {
+              Taken one;
+              if (!time.empty() && !times.read(time, one.time)) {
+                throw_parse_error(
+                    kWhere, "'", path.string(), "', line ", line,
+                    ": a time must be a number, or a date with the year "
+                    "first, the same in all lines; got ",
+                    io::in_quotes(time));
+              }
+              one.user = users.number(user);
+              one.item = items.number(item);
+              log.add(one);
+            });
   Interactions data;
-  data.items = items.names();
-  for (std::size_t u = 0; u < histories.size(); ++u) {
-    if (std::ssize(histories[u]) < format.min_interactions) {
+  std::vector<std::int64_t> counts(items.size());
+  std::vector<bool> taken(items.size());
+  ItemWriter in_order(format.scratch);
+  log.visit([&](std::span<const Taken> history) {
+    if (std::ssize(history) < format.min_interactions) {
       ++data.users_left_out;
-      continue;
+      return;
     }
-    data.users.push_back(users.names()[u]);
-    data.histories.push_back(std::move(histories[u]));
+    const auto user = static_cast<std::size_t>(history.front().user);
+    data.users.push_back(users.name(user));
+    const std::int64_t learnt = training_part(std::ssize(history));
+    for (std::int64_t i = 0; i < std::ssize(history); ++i) {
+      const std::int32_t item = history[static_cast<std::size_t>(i)].item;
+      taken[static_cast<std::size_t>(item)] = true;
+      if (i < learnt) ++counts[static_cast<std::size_t>(item)];
+      in_order.add(item);
+    }
+    in_order.end_list();
+  });
+  std::vector<std::int32_t> new_numbers;
+  sort_items(items, taken, counts, data, new_numbers);
+  ItemWriter renumbered(format.scratch);
+  for (const ItemList history : in_order.finish()) {
+    for (const std::int32_t item : history) {
+      renumbered.add(new_numbers[static_cast<std::size_t>(item)]);
+    }
+    renumbered.end_list();
   }
-  sort_items(data);
+  data.histories = renumbered.finish();
   return data;
 }
 
 std::vector<NextItem> held_out_items(const Interactions& interactions,
                                      HeldOut which) {
-  const std::ptrdiff_t cut = which == HeldOut::kTest ? 1 : 2;
+  const std::size_t cut = which == HeldOut::kTest ? 1 : 2;
   std::vector<NextItem> out;
   for (std::size_t u = 0; u < interactions.histories.size(); ++u) {
-    const auto& history = interactions.histories[u];
+    const ItemList history = interactions.histories[u];
     if (history.size() < 3) continue;
-    out.push_back({static_cast<std::int64_t>(u),
-                   {history.begin(), history.end() - cut},
-                   *(history.end() - cut)});
+    const std::size_t before = history.size() - cut;
+    out.push_back(
+        {static_cast<std::int64_t>(u), history.first(before), history[before]});
   }
   return out;
 }
 
-std::string interactions_to_tsv(const Interactions& interactions) {
+void write_interactions(const Interactions& interactions,
+                        const std::function<void(std::string_view)>& write) {
   for (const auto* names : {&interactions.users, &interactions.items}) {
     for (const std::string& name : *names) {
       require(name.find_first_of("\t\r\n") == std::string::npos,
-              "interactions_to_tsv",
+              "write_interactions",
               "the name of a user or an item must hold no tab and no line end;"
               " got ",
               io::in_quotes(name));
     }
   }
+  constexpr std::size_t kPart = 1 << 16;
   std::string text = "user\titem\n";
   for (std::size_t u = 0; u < interactions.histories.size(); ++u) {
     for (const std::int32_t item : interactions.histories[u]) {
@@ -198,8 +335,11 @@ std::string interactions_to_tsv(const Interactions& interactions) {
       text += interactions.items[static_cast<std::size_t>(item)];
       text += '\n';
     }
+    if (text.size() < kPart) continue;
+    write(text);
+    text.clear();
   }
-  return text;
+  write(text);
 }
 
 }  // namespace regard::tasks

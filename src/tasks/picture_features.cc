@@ -138,6 +138,21 @@ struct FeatureSet::Parts {
 
 FeatureSet::FeatureSet(std::unique_ptr<Parts> parts)
     : parts_(std::move(parts)) {}
+FeatureSet::FeatureSet(std::vector<Tensor> features, std::string made_of)
+    : parts_(std::make_unique<Parts>()) {
+  parts_->made_of = std::move(made_of);
+  for (std::size_t i = 0; i < features.size(); ++i) {
+    require(features[i].dtype() == DType::kFloat16 && features[i].rank() == 2,
+            kWhere,
+            "features must be float16 [places, width]; those of "
+            "picture ",
+            i, " are ", to_string(features[i].dtype()), " ",
+            ShapeText{features[i].shape()});
+    const auto [at, is_new] = parts_->memory.insert_or_assign(
+        std::to_string(i), std::move(features[i]));
+    parts_->pictures.push_back(std::as_const(at->second).values<Float16>());
+  }
+}
 FeatureSet::~FeatureSet() = default;
 FeatureSet::FeatureSet(FeatureSet&&) noexcept = default;
 FeatureSet& FeatureSet::operator=(FeatureSet&&) noexcept = default;

@@ -11,7 +11,8 @@
 namespace regard::tasks {
 namespace {
 
-std::vector<std::int32_t> sorted_set(std::vector<std::int32_t> items) {
+std::vector<std::int32_t> sorted_set(ItemList list) {
+  std::vector<std::int32_t> items(list.begin(), list.end());
   std::sort(items.begin(), items.end());
   items.erase(std::unique(items.begin(), items.end()), items.end());
   return items;
@@ -116,7 +117,8 @@ RecommendationScore score_recommender(const Recommender& model,
           "the interactions must have the items of the model");
   const ItemScorer scorer = [&](std::span<const NextItem> questions,
                                 const auto& visit) {
-    std::vector<std::vector<std::int32_t>> histories;
+    std::vector<ItemList> histories;
+    histories.reserve(questions.size());
     for (const NextItem& question : questions) {
       histories.push_back(question.history);
     }

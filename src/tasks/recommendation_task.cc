@@ -11,56 +11,61 @@
 namespace regard::tasks {
 namespace {
 
-// A history as the model reads it, and what comes after each place.
+// A history as the model reads it, and what comes after each place. Borrows.
 struct Example {
-  std::vector<std::int32_t> inputs, targets;
-  std::size_t user = 0;
+  ItemList inputs, targets;
 };
 
-struct Data {
-  std::vector<Example> training, held_out;
+// The last `most` items.
+ItemList last_of(ItemList items, std::int64_t most) {
+  return items.last(std::min(items.size(), static_cast<std::size_t>(most)));
+}
+
+Example example_of(ItemList history, Part part, std::int64_t max_length) {
+  const auto learnt =
+      static_cast<std::size_t>(training_part(std::ssize(history)));
+  if (part == Part::kHeldOut) {
+    return {last_of(history.first(learnt), max_length),
+            history.subspan(learnt, 1)};
+  }
+  return {last_of(history.first(learnt - 1), max_length),
+          last_of(history.subspan(1, learnt - 1), max_length)};
+}
+
+// The users who have an example of each part.
+struct Users {
+  std::vector<std::int32_t> training, held_out;
 };
 
-// The last `most` items of [begin, end).
-std::vector<std::int32_t> last_of(const std::int32_t* begin,
-                                  const std::int32_t* end, std::int64_t most) {
-  return {end - std::min<std::int64_t>(most, end - begin), end};
+Users users_of(const Histories& histories) {
+  Users users;
+  for (std::size_t u = 0; u < histories.size(); ++u) {
+    const std::int64_t length = std::ssize(histories[u]);
+    const auto user = static_cast<std::int32_t>(u);
+    if (training_part(length) >= 2) users.training.push_back(user);
+    if (length >= 3) users.held_out.push_back(user);
+  }
+  return users;
 }
 
-Data examples_of(const Interactions& interactions, std::int64_t max_length) {
-  Data data;
-  for (std::size_t u = 0; u < interactions.histories.size(); ++u) {
-    const auto& history = interactions.histories[u];
-    const std::int32_t* const begin = history.data();
-    const std::int32_t* const end = begin + training_part(std::ssize(history));
-    if (end - begin < 2) continue;
-    data.training.push_back({last_of(begin, end - 1, max_length),
-                             last_of(begin + 1, end, max_length), u});
-  }
-  for (const NextItem& next :
-       held_out_items(interactions, HeldOut::kValidation)) {
-    const std::int32_t* const begin = next.history.data();
-    data.held_out.push_back(
-        {last_of(begin, begin + next.history.size(), max_length),
-         {next.item},
-         static_cast<std::size_t>(next.user)});
-  }
-  return data;
-}
-
-std::vector<std::int64_t> lengths(const std::vector<Example>& examples) {
+std::vector<std::int64_t> lengths(const Histories& histories,
+                                  const std::vector<std::int32_t>& users,
+                                  Part part, std::int64_t max_length) {
   std::vector<std::int64_t> out;
-  for (const Example& example : examples) {
-    out.push_back(std::ssize(example.inputs));
+  out.reserve(users.size());
+  for (const std::int32_t user : users) {
+    out.push_back(std::ssize(
+        example_of(histories[static_cast<std::size_t>(user)], part, max_length)
+            .inputs));
   }
   return out;
 }
 
-// For each target of an example, items that are not in what is learnt of its
-// user. A user who took everything has none to draw from, and gets any.
-void draw_negatives(const std::vector<std::int32_t>& history,
-                    std::int64_t items, std::int64_t count, Random& random,
-                    std::vector<std::int32_t>& negatives) {
+}  // namespace
+
+// A user who took everything has none to draw from, and gets any.
+void draw_negatives(ItemList history, std::int64_t items, std::int64_t count,
+                    Random& random, std::vector<std::int32_t>& negatives) {
   const std::unordered_set<std::int32_t> taken(
       history.begin(), history.begin() + training_part(std::ssize(history)));
   const bool has_all = std::ssize(taken) == items;
@@ -72,7 +77,10 @@ void draw_negatives(const std::vector<std::int32_t>& history,
   }
 }
 
-}  // namespace
+Random negatives_at(std::uint64_t draw) {
+  constexpr std::uint64_t kOwn = 0x6E65676174;  // apart from the layers' own
+  return Random(draw ^ kOwn);
+}
 
 nn::Encoder recommender_encoder(const RecommenderConfig& config) {
   require(config.encoder.pooling == nn::Pooling::kLast, "Recommender",
@@ -99,31 +107,34 @@ ExampleTask make_recommendation_task(const RecommenderConfig& config,
   require(config.negatives > 0, kWhere,
           "there must be at least one negative; got ", config.negatives);
   const nn::Encoder encoder = recommender_encoder(config);
-  const auto data = std::make_shared<const Data>(
-      examples_of(interactions, config.encoder.max_length));
+  const Histories& histories = interactions.histories;
+  const std::int64_t most = config.encoder.max_length;
+  const auto users = std::make_shared<const Users>(users_of(histories));
   ExampleTaskParts parts;
   parts.parameters = recommender_specs(encoder);
-  parts.lengths = lengths(data->training);
-  parts.held_out_lengths = lengths(data->held_out);
-  parts.loss = [=, &interactions](nn::Pass& pass, Part part,
-                                  std::span<const std::int64_t> examples,
-                                  std::uint64_t draw) -> nn::LossSum {
+  parts.lengths = lengths(histories, users->training, Part::kTraining, most);
+  parts.held_out_lengths =
+      lengths(histories, users->held_out, Part::kHeldOut, most);
+  parts.loss = [=, &histories](nn::Pass& pass, Part part,
+                               std::span<const std::int64_t> examples,
+                               std::uint64_t draw) -> nn::LossSum {
     const bool training = part == Part::kTraining;
     nn::PackedTokens inputs;
     std::vector<std::int32_t> targets, negatives, last;
-    constexpr std::uint64_t kOwn = 0x6E65676174;  // apart from the layers' own
-    Random random(draw ^ kOwn);
+    Random random = negatives_at(draw);
     for (const std::int64_t number : examples) {
       const auto i = static_cast<std::size_t>(number);
-      const Example& example = training ? data->training[i] : data->held_out[i];
+      const ItemList history = histories[static_cast<std::size_t>(
+          training ? users->training[i] : users->held_out[i])];
+      const Example example = example_of(history, part, most);
       inputs.append(example.inputs);
       last.push_back(static_cast<std::int32_t>(inputs.size() - 1));
       targets.insert(targets.end(), example.targets.begin(),
                      example.targets.end());
       if (config.loss == RecommendationLoss::kBinary) {
-        draw_negatives(
-            interactions.histories[example.user], config.encoder.vocab,
-            config.negatives * std::ssize(example.targets), random, negatives);
+        draw_negatives(history, config.encoder.vocab,
+                       config.negatives * std::ssize(example.targets), random,
+                       negatives);
       }
     }
     nn::Variable x = encoder.encode(pass, encoder.embed(pass, inputs), inputs,

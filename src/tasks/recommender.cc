@@ -25,11 +25,7 @@ constexpr const char* kLoad = "Recommender::load";
 constexpr const char* kItemsFile = "items.txt";
 constexpr const char* kInteractionsFile = "interactions.tsv";
 
-void write_file(const fs::path& path, const std::string& text) {
-  io::AtomicFile file(path, "save_recommender");
-  file.write(text);
-  file.commit();
-}
+constexpr const char* kSave = "save_recommender";
 
 }  // namespace
 
@@ -63,8 +59,7 @@ std::int32_t Recommender::item(std::string_view name) const {
   return found == parts_->numbers.end() ? -1 : found->second;
 }
 
-std::vector<std::int32_t> Recommender::Parts::readable(
-    std::span<const std::int32_t> history) const {
+ItemList Recommender::Parts::readable(ItemList history) const {
   require(!history.empty(), "Recommender", "a history must hold an item");
   for (const std::int32_t item : history) {
     require(item >= 0 && item < config.encoder.vocab, "Recommender",
@@ -72,25 +67,28 @@ std::vector<std::int32_t> Recommender::Parts::readable(
             item);
   }
   const auto most = static_cast<std::size_t>(config.encoder.max_length);
-  const auto read = history.last(std::min(history.size(), most));
-  return {read.begin(), read.end()};
+  return history.last(std::min(history.size(), most));
 }
 
 void Recommender::score(
-    std::span<const std::vector<std::int32_t>> histories,
+    std::span<const ItemList> histories,
     const std::function<void(std::size_t, std::span<const float>)>& visit,
     Threads threads) const {
   constexpr std::int64_t kTokens = 2048;  // at once
-  std::vector<std::vector<std::int32_t>> read;
-  for (const auto& history : histories) {
-    read.push_back(parts_->readable(history));
+  std::vector<std::int64_t> lengths;
+  lengths.reserve(histories.size());
+  for (const ItemList history : histories) {
+    lengths.push_back(std::ssize(parts_->readable(history)));
   }
   autograd::MemoryPool pool;
   for (const std::vector<std::int64_t>& batch :
-       train::make_batches(lengths_of(read), {.tokens = kTokens}, 0)) {
+       train::make_batches(lengths, {.tokens = kTokens}, 0)) {
     autograd::Tape tape(autograd::Record::kNo, threads, pool);
     nn::Pass pass(tape, parts_->weights);
-    const nn::PackedTokens packed = pack(read, batch);
+    nn::PackedTokens packed;
+    for (const std::int64_t i : batch) {
+      packed.append(parts_->readable(histories[static_cast<std::size_t>(i)]));
+    }
     const nn::Encoder& encoder = parts_->encoder;
     const nn::Variable last =
         encoder.pool(pass,
@@ -135,10 +133,8 @@ std::vector<Recommendation> Recommender::recommend(
     std::span<const std::int32_t> history, std::int64_t top,
     Threads threads) const {
   std::vector<Recommendation> out;
-  const std::vector<std::vector<std::int32_t>> one = {
-      {history.begin(), history.end()}};
   score(
-      one,
+      {&history, 1},
       [&](std::size_t, std::span<const float> scores) {
         out = best_items(scores, history, top);
       },
@@ -152,7 +148,8 @@ std::vector<HistoryWeight> Recommender::explain(
   require(item >= 0 && item < parts_->config.encoder.vocab,
           "Recommender::explain", "an item must lie in 0 .. ",
           parts_->config.encoder.vocab - 1, "; got ", item);
-  const std::vector<std::int32_t> read = parts_->readable(history);
+  const ItemList kept = parts_->readable(history);
+  const std::vector<std::int32_t> read(kept.begin(), kept.end());
   // The history, and the history without each of its items.
   std::vector<std::vector<std::int32_t>> variants = {read};
   for (std::size_t i = 0; i < read.size() && read.size() > 1; ++i) {
@@ -161,8 +158,9 @@ std::vector<HistoryWeight> Recommender::explain(
                           static_cast<std::ptrdiff_t>(i));
   }
   std::vector<float> scores(read.size() + 1);  // without anything: 0
+  const std::vector<ItemList> lists(variants.begin(), variants.end());
   score(
-      variants,
+      lists,
       [&](std::size_t i, std::span<const float> all) {
         scores[i] = all[static_cast<std::size_t>(item)];
       },
@@ -201,16 +199,21 @@ std::string config_to_json(const RecommenderConfig& config) {
 void save_recommender(const fs::path& folder, const RecommenderConfig& config,
                       const Interactions& interactions,
                       const StateDict& weights, DType stored) {
-  write_file(folder / kInteractionsFile, interactions_to_tsv(interactions));
+  io::AtomicFile log(folder / kInteractionsFile, kSave);
+  write_interactions(interactions,
+                     [&](std::string_view part) { log.write(part); });
+  log.commit();
+  io::AtomicFile items(folder / kItemsFile, kSave);
   std::string names;
   for (const std::string& item : interactions.items) names += item + "\n";
-  write_file(folder / kItemsFile, names);
+  items.write(names);
+  items.commit();
   save_model_folder(folder, nlohmann::json::parse(config_to_json(config)),
                     weights, stored);
 }
 
-Interactions load_interactions(const fs::path& folder,
-                               const Recommender& model) {
+Interactions load_interactions(const fs::path& folder, const Recommender& model,
+                               const fs::path& scratch) {
   const fs::path path = folder / kInteractionsFile;
   std::error_code error;
   if (!fs::exists(path, error)) {
@@ -218,7 +221,7 @@ Interactions load_interactions(const fs::path& folder,
                    "' came without ", kInteractionsFile,
                    ", which holds its users' histories");
   }
-  Interactions data = read_interactions(path, {.time = ""});
+  Interactions data = read_interactions(path, {.time = "", .scratch = scratch});
   if (data.items != model.items()) {
     throw_parse_error("load_interactions", "'", path.string(),
                       "' must name the items of the model, as often as when it "

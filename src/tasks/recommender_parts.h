@@ -2,7 +2,9 @@
 #pragma once
 
 #include <unordered_map>
+#include <vector>
 
+#include "regard/core/random.h"
 #include "regard/tasks/recommender.h"
 
 namespace regard::tasks {
@@ -16,9 +18,14 @@ struct Recommender::Parts {
 
   // Throws InvalidArgument for a history that is empty or names no item, and
   // gives its last max_length items.
-  std::vector<std::int32_t> readable(
-      std::span<const std::int32_t> history) const;
+  ItemList readable(ItemList history) const;
 };
+
+// Adds `count` items that are not in what is learnt of the user.
+void draw_negatives(ItemList history, std::int64_t items, std::int64_t count,
+                    Random& random, std::vector<std::int32_t>& negatives);
+// What those of a batch are drawn from, one history after the other.
+Random negatives_at(std::uint64_t draw);
 
 // Throws InvalidArgument for a config that makes no sense.
 nn::Encoder recommender_encoder(const RecommenderConfig& config);

@@ -10,23 +10,23 @@
 #include <utility>
 #include <vector>
 
+#include "regard/core/error.h"
 #include "tasks/samples.h"
 
 namespace regard::tasks {
 namespace {
 
-constexpr std::int64_t kReaders = 2000;
-constexpr std::int64_t kGenres = 4;
+constexpr std::int64_t kNamedGenres = 4;
 constexpr std::int64_t kSeriesOfGenre = 3;
 constexpr std::int64_t kVolumes = 8;
 constexpr std::int64_t kDay = 86400;
 constexpr std::int64_t kFirstDay = 1700006400;  // 2023-11-15, in seconds
 
-constexpr std::array<std::array<const char*, kSeriesOfGenre>, kGenres> kSeries =
-    {{{"Harbour", "Lighthouse", "Tide"},
-      {"Alibi", "Verdict", "Witness"},
-      {"Orbit", "Comet", "Nebula"},
-      {"Saffron", "Orchard", "Vineyard"}}};
+constexpr std::array<std::array<const char*, kSeriesOfGenre>, kNamedGenres>
+    kSeries = {{{"Harbour", "Lighthouse", "Tide"},
+                {"Alibi", "Verdict", "Witness"},
+                {"Orbit", "Comet", "Nebula"},
+                {"Saffron", "Orchard", "Vineyard"}}};
 constexpr std::array kSingles = {"The Bicycle",    "Seven Letters",
                                  "Winter Light",   "A Small Town",
                                  "The Clockmaker", "Paper Birds"};
@@ -38,14 +38,18 @@ struct Line {
 
 std::string volume(std::int64_t genre, std::int64_t series,
                    std::int64_t number) {
-  return std::string(kSeries[static_cast<std::size_t>(genre)]
-                            [static_cast<std::size_t>(series)]) +
-         " " + std::to_string(number + 1);
+  std::string name = kSeries[static_cast<std::size_t>(genre % kNamedGenres)]
+                            [static_cast<std::size_t>(series)];
+  // Further genres have the same names once more: Harbour-2.
+  if (genre >= kNamedGenres) {
+    name += "-" + std::to_string(genre / kNamedGenres + 1);
+  }
+  return name + " " + std::to_string(number + 1);
 }
 
-void read_books(Random& random, const std::string& user,
+void read_books(Random& random, const std::string& user, std::int64_t genres,
                 std::vector<Line>& lines) {
-  const std::int64_t genre = random.below(kGenres);
+  const std::int64_t genre = random.below(genres);
   // Where the reader stands in each series; the one that is not read yet.
   std::array<std::int64_t, kSeriesOfGenre> next{};
   std::int64_t unread = random.below(kSeriesOfGenre);
@@ -86,23 +90,37 @@ anything. log.tsv has the columns user, item and time (seconds since 1970).
 
 }  // namespace
 
-std::vector<SampleFile> sample_series(std::uint64_t seed) {
-  Random random(seed);
+void write_series(const SeriesOptions& options,
+                  const std::function<void(std::string_view)>& write) {
+  require(options.readers > 0 && options.genres > 0, "write_series",
+          "there must be readers and genres; there are ", options.readers,
+          " and ", options.genres);
+  constexpr std::int64_t kTogether = 100000;
+  Random random(options.seed);
   std::vector<Line> lines;
-  for (std::int64_t reader = 1; reader <= kReaders; ++reader) {
+  write("user\titem\ttime\n");
+  for (std::int64_t reader = 1; reader <= options.readers; ++reader) {
     std::array<char, 32> name{};
-    std::snprintf(name.data(), name.size(), "reader-%04d",
-                  static_cast<int>(reader));
-    read_books(random, name.data(), lines);
+    std::snprintf(name.data(), name.size(), "reader-%04lld",
+                  static_cast<long long>(reader));
+    read_books(random, name.data(), options.genres, lines);
+    if (reader % kTogether != 0 && reader != options.readers) continue;
+    std::stable_sort(
+        lines.begin(), lines.end(),
+        [](const Line& a, const Line& b) { return a.time < b.time; });
+    std::string log;
+    for (const Line& line : lines) {
+      log += line.user + "\t" + line.item + "\t" + std::to_string(line.time) +
+             "\n";
+    }
+    write(log);
+    lines.clear();
   }
-  std::stable_sort(
-      lines.begin(), lines.end(),
-      [](const Line& a, const Line& b) { return a.time < b.time; });
-  std::string log = "user\titem\ttime\n";
-  for (const Line& line : lines) {
-    log +=
-        line.user + "\t" + line.item + "\t" + std::to_string(line.time) + "\n";
-  }
+}
+
+std::vector<SampleFile> sample_series(std::uint64_t seed) {
+  std::string log;
+  write_series({.seed = seed}, [&](std::string_view part) { log += part; });
   return {{"log.tsv", std::move(log)}, {"README.md", kReadme}};
 }
 

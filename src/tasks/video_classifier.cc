@@ -56,6 +56,16 @@ void check_shape(const VideoConfig& c) {
   require(fits, kWhere, "frames cannot be ", to_string(c.format));
   require(c.frames > 0, kWhere, "frames must be positive; there are ",
           c.frames);
+  constexpr std::int64_t kMost = 4096;
+  require(!c.steps.empty() && c.steps.size() <= 16, kWhere,
+          "there must be 1 to 16 steps; there are ", c.steps.size());
+  for (const std::int64_t step : c.steps) {
+    require(step > 0 && step <= kMost, kWhere, "a step must be from 1 to ",
+            kMost, " frames; one is ", step);
+  }
+  require(c.window > 0 && c.window <= 63 && c.window % 2 == 1, kWhere,
+          "window must be an odd number of frames, at most 63; it is ",
+          c.window);
   require(
       c.format.kind != ClipKind::kPictures ||
           (c.patch > 0 && frame[0] % c.patch == 0 && frame[1] % c.patch == 0),
@@ -217,7 +227,8 @@ ExampleTask make_video_task(const VideoConfig& config,
 StateDict finished_weights(const VideoConfig& config, const VideoData& training,
                            const StateDict& learnt) {
   // W ((x - mean) scale) + b = (W scale) x + (b - (W scale) mean)
-  const Standard standard = standard_of(config, training.clips);
+  const Standard standard =
+      for_windows(config, standard_of(config, training.clips));
   StateDict weights = learnt;
   const auto bias = weights.at("input.bias").values<float>();
   const auto weight = weights.at("input.weight").values<float>();
@@ -331,6 +342,14 @@ VideoClassifier VideoClassifier::load(const std::filesystem::path& folder) {
   });
   config.frames = field["frames"].count();
   config.patch = field["patch"].count();
+  // Models of before had one step, one frame and no choice.
+  config.resample = field.flag("resample", false);
+  if (field.has("window")) config.window = field["window"].count();
+  if (field.has("steps")) {
+    config.steps.clear();
+    field["steps"].for_each(
+        [&](const text::Field& step) { config.steps.push_back(step.count()); });
+  }
   return fitted(folder, kLoad, [&] {
     return VideoClassifier(std::move(config), std::move(model.weights));
   });
@@ -343,6 +362,9 @@ std::string config_to_json(const VideoConfig& config) {
                         {"frame", config.format.frame},
                         {"frames", config.frames},
                         {"patch", config.patch},
+                        {"resample", config.resample},
+                        {"steps", config.steps},
+                        {"window", config.window},
                         {"encoder", to_json(config.encoder)}}
       .dump();
 }

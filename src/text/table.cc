@@ -7,10 +7,10 @@
 #include <utility>
 
 #include "io/quote.h"
-#include "io/read_file.h"
 #include "regard/core/error.h"
 #include "regard/text/lines.h"
 #include "regard/text/utf8.h"
+#include "text/line_reader.h"
 
 namespace regard::text {
 namespace {
@@ -32,46 +32,34 @@ Kind kind_of(const std::filesystem::path& path) {
 
 class Reader {
  public:
-  Reader(std::string bytes, const std::string& name,
-         std::span<const std::string> columns)
-      : name_(name), wanted_(columns), text_(std::move(bytes)) {
-    constexpr std::string_view kMark = "\xEF\xBB\xBF";
-    rest_ = text_;
-    if (rest_.starts_with(kMark)) rest_.remove_prefix(kMark.size());
-    table_.columns.resize(columns.size());
-    const std::size_t bad = find_invalid_utf8(text_);
-    if (bad != std::string::npos) {
-      line_ = 1 + std::count(text_.begin(),
-                             text_.begin() + static_cast<std::ptrdiff_t>(bad),
-                             '\n');
-      fail("the text must be UTF-8; it is not");
-    }
+  Reader(LineReader lines, const std::string& name,
+         std::span<const std::string> columns, const RowVisitor& visit)
+      : name_(name), wanted_(columns), lines_(std::move(lines)), visit_(visit) {
+    row_.resize(columns.size());
   }
 
-  Table read_without_header(Kind kind) {
+  void read_without_header(Kind kind) {
     while (next_line()) {
       std::vector<std::string> row = fields(kind);
-      if (table_.lines.empty()) table_.columns.resize(row.size());
-      if (row.size() != table_.columns.size()) {
-        fail("there must be ", table_.columns.size(),
+      if (row_.empty()) row_.resize(row.size());
+      if (row.size() != row_.size()) {
+        fail("there must be ", row_.size(),
              " fields, as in the first line; got ", row.size());
       }
       for (std::size_t c = 0; c < row.size(); ++c) {
         add(c, "field " + std::to_string(c + 1), std::move(row[c]));
       }
-      table_.lines.push_back(line_);
+      visit_(row_, line_);
     }
-    return std::move(table_);
   }
 
-  Table read(Kind kind) {
+  void read(Kind kind) {
     if (kind == Kind::kJsonLines) {
       while (next_line()) read_json();
     } else {
       read_header(kind);
       while (next_line()) read_fields(kind);
     }
-    return std::move(table_);
   }
 
  private:
@@ -80,14 +68,26 @@ class Reader {
     throw_parse_error(kWhere, "'", name_, "', line ", line_, ": ", parts...);
   }
 
-  // The next line that is not blank, without its end.
+  // The next line, blank or not; `line` stays until the next call.
+  bool take_line(std::string_view& line) {
+    if (!lines_.next(line)) return false;
+    ++lines_read_;
+    constexpr std::string_view kGzip = "\x1F\x8B";
+    const std::int64_t row_begins = std::exchange(line_, lines_read_);
+    if (lines_read_ == 1 && line.starts_with(kGzip)) {
+      fail("the file is compressed (gzip); unpack it first");
+    }
+    if (find_invalid_utf8(line) != std::string::npos) {
+      fail("the text must be UTF-8; it is not");
+    }
+    line_ = row_begins;
+    return true;
+  }
+
+  // The next line that is not blank.
   bool next_line() {
-    while (!rest_.empty()) {
-      line_ = ++lines_read_;
-      const std::size_t end = std::min(rest_.find('\n'), rest_.size());
-      current_ = rest_.substr(0, end);
-      rest_.remove_prefix(std::min(end + 1, rest_.size()));
-      if (current_.ends_with('\r')) current_.remove_suffix(1);
+    while (take_line(current_)) {
+      line_ = lines_read_;
       if (!is_blank(current_)) return true;
     }
     return false;
@@ -134,13 +134,8 @@ class Reader {
           const std::size_t quote = line.find('"');
           field += line.substr(0, quote);
           if (quote == std::string_view::npos) {
-            if (rest_.empty()) fail("a quoted field must have an end");
+            if (!take_line(line)) fail("a quoted field must have an end");
             field += '\n';
-            ++lines_read_;
-            const std::size_t end = std::min(rest_.find('\n'), rest_.size());
-            line = rest_.substr(0, end);
-            rest_.remove_prefix(std::min(end + 1, rest_.size()));
-            if (line.ends_with('\r')) line.remove_suffix(1);
             continue;
           }
           line.remove_prefix(quote + 1);
@@ -200,7 +195,7 @@ class Reader {
     for (std::size_t c = 0; c < wanted_.size(); ++c) {
       add(c, wanted_[c], row[places_[c]]);
     }
-    table_.lines.push_back(line_);
+    visit_(row_, line_);
   }
 
   void read_json() {
@@ -222,26 +217,47 @@ class Reader {
       add(c, wanted_[c],
           found->is_string() ? found->get<std::string>() : found->dump());
     }
-    table_.lines.push_back(line_);
+    visit_(row_, line_);
   }
 
   void add(std::size_t column, const std::string& name, std::string field) {
     if (field.find_first_not_of(" \t\r\n\v\f") == std::string::npos) {
       fail("the field '", name, "' must not be blank");
     }
-    table_.columns[column].push_back(std::move(field));
+    row_[column] = std::move(field);
   }
 
   std::string name_;
   std::span<const std::string> wanted_;
-  std::string text_;
-  std::string_view rest_, current_;
+  LineReader lines_;
+  const RowVisitor& visit_;
+  std::string_view current_;
   std::int64_t lines_read_ = 0;
   std::int64_t line_ = 0;  // where the row begins
   std::vector<std::string> header_;
   std::vector<std::size_t> places_;
-  Table table_;
+  std::vector<std::string> row_;
 };
+
+Kind named_kind(const std::string& name) {
+  const Kind kind = kind_of(name);
+  if (kind == Kind::kOther) {
+    throw_parse_error(kWhere, "the name of a table must end in .tsv, .csv, ",
+                      ".jsonl or .ndjson; it is '", name, "'");
+  }
+  return kind;
+}
+
+// Keeps the rows that it is given.
+RowVisitor keep_in(Table& table) {
+  return [&table](std::span<std::string> row, std::int64_t line) {
+    table.columns.resize(row.size());
+    for (std::size_t c = 0; c < row.size(); ++c) {
+      table.columns[c].push_back(std::move(row[c]));
+    }
+    table.lines.push_back(line);
+  };
+}
 
 }  // namespace
 
@@ -251,29 +267,45 @@ bool is_table(const std::filesystem::path& path) {
 
 Table parse_table(std::string bytes, const std::string& name,
                   std::span<const std::string> columns) {
-  const Kind kind = kind_of(name);
-  if (kind == Kind::kOther) {
-    throw_parse_error(kWhere, "the name of a table must end in .tsv, .csv, ",
-                      ".jsonl or .ndjson; it is '", name, "'");
-  }
-  return Reader(std::move(bytes), name, columns).read(kind);
+  Table table;
+  table.columns.resize(columns.size());
+  const Kind kind = named_kind(name);
+  Reader(LineReader(std::move(bytes)), name, columns, keep_in(table))
+      .read(kind);
+  return table;
+}
+
+void visit_table(const std::filesystem::path& path,
+                 std::span<const std::string> columns,
+                 const RowVisitor& visit) {
+  // A name that is none is refused before anything is read.
+  const Kind kind = named_kind(path.string());
+  Reader(LineReader(path, kWhere), path.string(), columns, visit).read(kind);
 }
 
 Table read_table(const std::filesystem::path& path,
                  std::span<const std::string> columns) {
-  // A name that is none is refused before anything is read.
-  return parse_table(is_table(path) ? io::read_file(path, kWhere) : "",
-                     path.string(), columns);
+  Table table;
+  table.columns.resize(columns.size());
+  visit_table(path, columns, keep_in(table));
+  return table;
 }
 
-Table read_table_without_header(const std::filesystem::path& path) {
+void visit_table_without_header(const std::filesystem::path& path,
+                                const RowVisitor& visit) {
   const Kind kind = kind_of(path.string());
   if (kind == Kind::kJsonLines) {
     throw_parse_error(kWhere, "the fields of JSON Lines have names; '",
                       path.string(), "' is read as a table with a header is");
   }
-  return Reader(io::read_file(path, kWhere), path.string(), {})
+  Reader(LineReader(path, kWhere), path.string(), {}, visit)
       .read_without_header(kind);
+}
+
+Table read_table_without_header(const std::filesystem::path& path) {
+  Table table;
+  visit_table_without_header(path, keep_in(table));
+  return table;
 }
 
 }  // namespace regard::text

@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <iomanip>
+#include <set>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -22,6 +24,7 @@ using ::regard::testing::TemporaryFolder;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 
 const Environment kUtf8 = {{"LANG", "C.UTF-8"}};
 const std::string kModel = REGARD_SOURCE_DIR "/models/en-zh";
@@ -54,6 +57,43 @@ TEST(BundledTranslator, IsWhatRegardAloneShowsBothWays) {
   // A picture of where each piece looked follows each.
   EXPECT_THAT(ended.out, HasSubstr("\u2591"));
   EXPECT_THAT(ended.out, HasSubstr("regard translate \"...\""));
+}
+
+// The words of "What it is:   regard answer --context f "Where is Ada?"" after
+// `regard`, as a shell cuts them; none where the line names no command.
+std::vector<std::string> words_of_command(const std::string& line) {
+  const std::size_t colon = line.find(": ");
+  if (colon == std::string::npos) return {};
+  std::istringstream rest(line.substr(colon + 1));
+  std::vector<std::string> words;
+  for (std::string word; rest >> std::quoted(word);) words.push_back(word);
+  if (words.empty() || words.front() != "regard") return {};
+  return {words.begin() + 1, words.end()};
+}
+
+// Every task has a line with a command that works at once, in the folder of
+// the project.
+TEST(RegardAlone, NamesCommandsThatWorkAtOnce) {
+  std::istringstream lines(run_regard({}, kUtf8).out);
+  std::set<std::string> named;
+  for (std::string line; std::getline(lines, line);) {
+    std::vector<std::string> command = words_of_command(line);
+    if (command.empty()) continue;
+    named.insert(command.front());
+    if (command.front() == "view") continue;  // stays open
+    for (std::string& word : command) {
+      if (word.starts_with("examples/")) {
+        word.insert(0, REGARD_SOURCE_DIR "/");
+      }
+    }
+    const Ended ended = run_regard(command, kUtf8);
+    EXPECT_EQ(ended.code, 0) << line << "\n" << ended.err;
+    EXPECT_THAT(ended.out, Not(IsEmpty())) << line;
+  }
+  for (const char* task : {"translate", "classify", "answer", "summarize",
+                           "recommend", "caption", "video", "attend"}) {
+    EXPECT_TRUE(named.contains(task)) << task;
+  }
 }
 
 TEST(BundledTranslator, IsUsedWhereNoModelIsNamed) {

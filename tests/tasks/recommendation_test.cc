@@ -136,15 +136,58 @@ TEST_F(Log, HoldsOutTheLastTwoOfEachUserAndCountsTheRest) {
 
 TEST_F(Log, IsTheSameAfterItWasWrittenAndReadAgain) {
   const Interactions data = read("log.txt", kThree, {.has_header = false});
-  const Interactions again =
-      read("again.tsv", interactions_to_tsv(data), {.time = ""});
+  std::string text;
+  const auto keep = [&](std::string_view part) { text += part; };
+  write_interactions(data, keep);
+  const Interactions again = read("again.tsv", text, {.time = ""});
   EXPECT_EQ(again.users, data.users);
   EXPECT_EQ(again.items, data.items);
   EXPECT_EQ(again.histories, data.histories);
   Interactions tab = data;
   tab.items[0] = "a\tb";
-  EXPECT_THAT(test::refusal([&] { interactions_to_tsv(tab); }),
+  EXPECT_THAT(test::refusal([&] { write_interactions(tab, keep); }),
               HasSubstr("must hold no tab and no line end"));
+}
+
+// 24,000 lines, which are sorted group by group from the file.
+TEST_F(Log, IsTheSameFromAFileAsInMemory) {
+  std::string log;
+  for (const SampleFile& file : make_sample("recommend", 3)) {
+    if (file.name == "log.tsv") log = file.text;
+  }
+  const Interactions memory = read("log.tsv", log);
+  const Interactions file = read("log.tsv", log, {.scratch = folder_.path()});
+  EXPECT_EQ(file.users, memory.users);
+  EXPECT_EQ(file.items, memory.items);
+  EXPECT_EQ(file.counts, memory.counts);
+  EXPECT_EQ(file.histories, memory.histories);
+  EXPECT_EQ(summary_of(file.histories), summary_of(memory.histories));
+  // Copies read the same file, which has no name.
+  const Interactions copy = file;
+  EXPECT_EQ(copy.histories, memory.histories);
+  for (const auto& entry :
+       std::filesystem::directory_iterator(folder_.path())) {
+    EXPECT_EQ(entry.path().filename(), "log.tsv");
+  }
+  EXPECT_THAT([&] { read("log.tsv", log, {.scratch = folder_ / "nowhere"}); },
+              ThrowsMessage<IoError>(HasSubstr("cannot make a file in '")));
+}
+
+TEST_F(Log, SortsNumbersAndDatesAsTimes) {
+  EXPECT_THAT(taken(read("a.tsv",
+                         "user\titem\ttime\n"
+                         "u\td\t1e3\nu\tc\t0\nu\tb\t-1\nu\ta\t-1e9\n"
+                         "u\te\t-0\n"),
+                    0),
+              ElementsAre("a", "b", "c", "e", "d"));
+  EXPECT_THAT(taken(read("b.tsv",
+                         "user\titem\ttime\n"
+                         "u\td\t2024-05-31T08:15:00.5Z\n"
+                         "u\tb\t2024-05-31\n"
+                         "u\tc\t2024-05-31T08:15:00Z\n"
+                         "u\ta\t2023-12-31 23:59\n"),
+                    0),
+              ElementsAre("a", "b", "c", "d"));
 }
 
 TEST(RankingScore, IsWhatTheFormulasSay) {
@@ -213,7 +256,9 @@ TEST(RecommendationScore, DrawsUniformly) {
   for (std::size_t i = 900; i < 1000; ++i) scores[i] = 2;
   Interactions data = one_user(1000);
   data.users.assign(400, "u");
-  data.histories.assign(400, {0, 1, 2});
+  for (int i = 1; i < 400; ++i) {
+    data.histories.push_back(std::vector<std::int32_t>{0, 1, 2});
+  }
   const RecommendationScore score = score_with(data, scores);
   // P(fewer than 10 of 100 at 100/997) = 0.4473; deviation 0.025 for 400 users.
   EXPECT_NEAR(score.sampled.hit_rate, 0.4473, 0.1);
@@ -314,8 +359,8 @@ TEST_F(Series, ScoreAHistoryAloneAsAmongOthersAndAfterTheyWereSaved) {
   const RecommenderConfig c = config(RecommendationLoss::kSoftmax);
   const StateDict weights = trained(c, 5, 0);
   const Recommender model(c, data_->items, weights);
-  const std::vector<std::vector<std::int32_t>> all(
-      data_->histories.begin(), data_->histories.begin() + 50);
+  std::vector<ItemList> all;
+  for (std::size_t i = 0; i < 50; ++i) all.push_back(data_->histories[i]);
   std::vector<std::vector<float>> among(all.size());
   model.score(all, [&](std::size_t i, std::span<const float> scores) {
     among[i].assign(scores.begin(), scores.end());
@@ -341,7 +386,7 @@ TEST_F(Series, ExplainByWhatIsMissedAndWhatIsLookedAt) {
   const std::int32_t item = model.recommend(history, 1).front().item;
   const auto score = [&](const std::vector<std::int32_t>& of) {
     float found = 0;
-    model.score(std::vector<std::vector<std::int32_t>>{of},
+    model.score(std::vector<ItemList>{of},
                 [&](std::size_t, std::span<const float> s) {
                   found = s[static_cast<std::size_t>(item)];
                 });

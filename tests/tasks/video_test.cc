@@ -108,6 +108,54 @@ TEST(ClipTokens, OfALongClipAreSpreadEvenlyOverIt) {
               ElementsAre(1, 3, 4, 5, 9, 0));
 }
 
+// By hand: the number, and what it is one and two frames later minus it.
+TEST(ClipTokens, MayTellOfChangesOverSeveralSteps) {
+  VideoConfig config = config_of(ClipKind::kFeatures, {1});
+  config.steps = {1, 2};
+  EXPECT_THAT(tokens_of(config, Tensor({0, 1, 4, 9}, {4, 1})),
+              ElementsAre(0, 1, 4, 1, 3, 8, 4, 5, 5, 9, 0, 0));
+}
+
+// By hand: (1, 2), (3, 1) and (4, 0) are the numbers of the three frames.
+TEST(ClipTokens, MayTellOfTheFramesAroundTheirs) {
+  VideoConfig config = config_of(ClipKind::kFeatures, {1});
+  config.window = 3;
+  EXPECT_THAT(tokens_of(config, Tensor({1, 3, 4}, {3, 1})),
+              ElementsAre(1, 2, 1, 2, 3, 1,  //
+                          1, 2, 3, 1, 4, 0,  //
+                          3, 1, 4, 0, 4, 0));
+  // Of a picture's patches those of the same place.
+  VideoConfig pictures = config_of(ClipKind::kPictures, {2, 4});
+  Tensor clip(DType::kUInt8, {2, 2, 4});
+  Random random(1);
+  for (std::uint8_t& pixel : clip.values<std::uint8_t>()) {
+    pixel = static_cast<std::uint8_t>(random.below(256));
+  }
+  const auto own = tokens_of(pictures, clip);
+  pictures.window = 3;
+  const auto around = tokens_of(pictures, clip);
+  ASSERT_EQ(around.size(), 3 * own.size());
+  const std::size_t width = own.size() / 4;
+  for (std::size_t i = 0; i < width; ++i) {
+    // Frame 1, patch 1: frame 0, its own, and its own once more.
+    EXPECT_EQ(around[9 * width + i], own[width + i]);
+    EXPECT_EQ(around[10 * width + i], own[3 * width + i]);
+    EXPECT_EQ(around[11 * width + i], own[3 * width + i]);
+  }
+}
+
+TEST(ClipTokens, OfAShortClipMayBeResampled) {
+  VideoConfig config = config_of(ClipKind::kFeatures, {1});
+  config.frames = 3;
+  EXPECT_THAT(tokens_of(config, Tensor({0, 4}, {2, 1})),
+              ElementsAre(0, 4, 4, 0));
+  config.resample = true;
+  EXPECT_THAT(tokens_of(config, Tensor({0, 4}, {2, 1})),
+              ElementsAre(0, 2, 2, 2, 4, 0));
+  EXPECT_THAT(tokens_of(config, Tensor({7}, {1, 1})),
+              ElementsAre(7, 0, 7, 0, 7, 0));
+}
+
 // By hand: two joints that are 2 apart, so that each is 1 from the middle, and
 // go 3 to the right; the middle of the clip is at (1.5, 0).
 TEST(ClipTokens, OfJointsAreSeenFromTheBody) {
@@ -288,6 +336,32 @@ TEST(VideoClassifier, LearnsMotionAndAClipHasItsBitsAloneAndAfterTheDisk) {
   }
 }
 
+// Whatever a token tells of, the finished weights say of raw numbers what the
+// task says of standardised ones, before and after the disk.
+TEST(VideoClassifier, KeepsStepsWindowsAndResampling) {
+  VideoConfig config = config_of(ClipKind::kFeatures, {3});
+  config.steps = {1, 3};
+  config.window = 5;
+  config.resample = true;
+  const VideoData training = ramps(1, 12);
+  const VideoData held_out = ramps(2, 8);
+  ExampleTask task = make_video_task(config, training, held_out, 1);
+  const TemporaryFolder folder;
+  save_video_classifier(folder / ".", config,
+                        finished_weights(config, training, task.parameters()));
+  const auto model = VideoClassifier::load(folder / ".");
+  double likelihood = 0;
+  const auto said = model.classify(held_out.clips);
+  for (std::size_t i = 0; i < said.size(); ++i) {
+    for (const LabelProbability& one : said[i]) {
+      if (one.label == held_out.labels[i]) {
+        likelihood -= std::log(static_cast<double>(one.probability));
+      }
+    }
+  }
+  EXPECT_NEAR(likelihood, task.validate().likelihood, 1e-3);
+}
+
 TEST(VideoTask, DrawsForAClipWhateverElseIsInTheBatch) {
   VideoConfig config = config_of(ClipKind::kFeatures, {3});
   config.augmentation.noise = 0.5f;
@@ -325,6 +399,14 @@ TEST(VideoClassifier, RefusesWhatMakesNoSense) {
   config.patch = 3;
   EXPECT_THAT(test::refusal([&] { config.set_sizes(); }),
               HasSubstr("patch must divide height and width; it is 3"));
+  VideoConfig even = config_of(ClipKind::kFeatures, {3});
+  even.window = 2;
+  EXPECT_THAT(refusal(even), HasSubstr("window must be an odd number of frames,"
+                                       " at most 63; it is 2"));
+  even.window = 1;
+  even.steps = {1, 0};
+  EXPECT_THAT(refusal(even),
+              HasSubstr("a step must be from 1 to 4096 frames; one is 0"));
   config.patch = 4;
   EXPECT_THAT(refusal(config),
               HasSubstr("must have 1 tokens per frame and 6 in all; it has 4 "

@@ -3,8 +3,12 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
+
+#include "regard/tasks/histories.h"
 
 namespace regard::tasks {
 
@@ -14,7 +18,7 @@ struct Interactions {
   std::vector<std::string> users;
   std::vector<std::string> items;  // those taken most often come first
   // For each user, items in order of time; one may come more than once.
-  std::vector<std::vector<std::int32_t>> histories;
+  Histories histories;
   // How often each item is taken in what is learnt from (training_part).
   std::vector<std::int64_t> counts;
   std::int64_t users_left_out = 0;
@@ -30,13 +34,18 @@ struct InteractionFormat {
   // in order of time, or "user item time"; the names above mean nothing.
   bool has_header = true;
   std::int64_t min_interactions = 1;  // users with fewer are left out
+  // A folder for files that are gone when nobody reads them any more. With it,
+  // memory holds the names of users and items and a few numbers for each, and
+  // not what was taken, however much it is; without it, all is in memory.
+  std::filesystem::path scratch = {};
 };
 
 // Reads a log. Times are numbers, or dates with the year first (2024-05-31,
 // 2024-05-31T08:15:00Z), the same for all; lines of one time stay in their
 // order. Users come in the order of the file, items by how often they are in
 // what is learnt from, then by name. Throws as read_table() does, and
-// ParseError, with its line, for a time that is neither.
+// ParseError, with its line, for a time that is neither. The log is read line
+// by line and never held as text.
 Interactions read_interactions(const std::filesystem::path& path,
                                const InteractionFormat& format = {});
 
@@ -48,17 +57,18 @@ enum class HeldOut { kValidation, kTest };
 std::int64_t training_part(std::int64_t length);
 
 // What came before an item that was held out, and the item: a question for a
-// model, and its answer.
+// model, and its answer. Borrows the history.
 struct NextItem {
   std::int64_t user = 0;
-  std::vector<std::int32_t> history;
+  ItemList history;
   std::int32_t item = 0;
 };
 std::vector<NextItem> held_out_items(const Interactions& interactions,
                                      HeldOut which);
 
-// A log in order of time, as read_interactions() reads it with no time. Throws
-// InvalidArgument for a name that does not fit into a line of it.
-std::string interactions_to_tsv(const Interactions& interactions);
+// A log in order of time, as read_interactions() reads it with no time, part
+// by part. Throws InvalidArgument for a name that does not fit into a line.
+void write_interactions(const Interactions& interactions,
+                        const std::function<void(std::string_view)>& write);
 
 }  // namespace regard::tasks

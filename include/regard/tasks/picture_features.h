@@ -82,6 +82,10 @@ class FeatureSet {
                          const std::filesystem::path& cache,
                          const Report& report = {}, Threads threads = {});
 
+  // Features that were made elsewhere: [places, width] in float16 each.
+  // `made_of` tells a training that goes on whether they are the same.
+  explicit FeatureSet(std::vector<Tensor> features, std::string made_of = "");
+
   ~FeatureSet();
   FeatureSet(FeatureSet&&) noexcept;
   FeatureSet& operator=(FeatureSet&&) noexcept;

@@ -81,7 +81,7 @@ class Recommender {
   // Calls visit(i, scores) once for each history, with a score for every item,
   // from several threads and in no order. The bits of the scores depend on no
   // other history and on no number of threads. No history may be empty.
-  void score(std::span<const std::vector<std::int32_t>> histories,
+  void score(std::span<const ItemList> histories,
              const std::function<void(std::size_t i,
                                       std::span<const float> scores)>& visit,
              Threads threads = {}) const;
@@ -112,10 +112,12 @@ void save_recommender(const std::filesystem::path& folder,
                       const Interactions& interactions,
                       const StateDict& weights, DType stored = DType::kFloat32);
 
-// The log that a model was trained with. Throws IoError where its folder does
+// The log that a model was trained with; `scratch` as in InteractionFormat.
+// Throws IoError where its folder does
 // not hold it, ParseError where it names other items than the model's.
 Interactions load_interactions(const std::filesystem::path& folder,
-                               const Recommender& model);
+                               const Recommender& model,
+                               const std::filesystem::path& scratch = {});
 
 // The config as its file has it.
 std::string config_to_json(const RecommenderConfig& config);

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace regard::tasks {
@@ -38,5 +40,18 @@ struct ListOpsOptions {
   bool brackets = true;  // that close a list
 };
 std::vector<SampleFile> make_list_ops(const ListOpsOptions& options);
+
+// The log of make_sample("recommend", seed) in any size. A reader has 12 lines
+// on average, a genre 24 books.
+struct SeriesOptions {
+  std::uint64_t seed = 1;
+  std::int64_t readers = 2000;
+  std::int64_t genres = 4;
+};
+// Part by part: each part is a thousand lines or more. Lines are in order of
+// time within each 100,000 readers. Throws InvalidArgument for sizes that are
+// not positive.
+void write_series(const SeriesOptions& options,
+                  const std::function<void(std::string_view)>& write);
 
 }  // namespace regard::tasks

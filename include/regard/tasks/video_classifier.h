@@ -39,12 +39,18 @@ struct VideoConfig {
   std::vector<std::string> labels;  // at least two, none twice
   ClipFormat format;
   std::int64_t frames = 32;  // at most; of a longer clip so many, evenly
-  std::int64_t patch = 8;    // pixels; of pictures, divides both sides
+  bool resample = false;     // a shorter clip becomes so many, too
+  // A token also tells how each number changes until so many frames later.
+  std::vector<std::int64_t> steps = {1};
+  std::int64_t window = 1;  // frames that a token tells of: those around its
+                            // own, an odd number
+  std::int64_t patch = 8;   // pixels; of pictures, divides both sides
   // For training alone.
   float label_smoothing = 0.0f;
   ClipAugmentation augmentation;
 
-  // Throws InvalidArgument for a format, frames or patch that make no sense.
+  // Throws InvalidArgument for a format, frames, steps, a window or a patch
+  // that make no sense.
   void set_sizes();
 };
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -41,6 +42,16 @@ Table parse_table(std::string bytes, const std::string& name,
 // Fields of a .tsv have tabs between them, those of a .csv commas, those of any
 // other file blanks or tabs, one or more. Throws as read_table() does.
 Table read_table_without_header(const std::filesystem::path& path);
+
+// The same row by row, for files that are larger than memory: the fields of
+// each row in the order asked for, which the visitor may move away, and the
+// line where it begins. Rows before one that is wrong were visited.
+using RowVisitor =
+    std::function<void(std::span<std::string> row, std::int64_t line)>;
+void visit_table(const std::filesystem::path& path,
+                 std::span<const std::string> columns, const RowVisitor& visit);
+void visit_table_without_header(const std::filesystem::path& path,
+                                const RowVisitor& visit);
 
 // Is it one of the names that read_table() knows?
 bool is_table(const std::filesystem::path& path);

@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The models of `regard train caption`, `video` and `recommend` in torch, with the same names of parameters.
+
+They are written as a careful user of torch would: layers of torch.nn, sequences of one length so that nothing is
+padded, and the captions of a picture share what the encoder makes of it.
+"""
+
+import math
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+
+def sinusoids(length, dim):
+    place = torch.arange(length, dtype=torch.float64)[:, None]
+    angle = place * torch.pow(10000.0, -torch.arange(0, dim, 2, dtype=torch.float64) / dim)
+    return torch.stack([angle.sin(), angle.cos()], -1).flatten(1).float()
+
+
+def _only_block_dropout(model):
+    """Drops what regard drops by --dropout: embeddings and blocks, not attention weights nor what is inside a block."""
+    for module in model.modules():
+        if isinstance(module, nn.MultiheadAttention):
+            module.dropout = 0.0
+        if isinstance(module, (nn.TransformerEncoderLayer, nn.TransformerDecoderLayer)):
+            module.dropout.p = 0.0
+    return model
+
+
+def _encoder_layers(spec, dropout):
+    return nn.ModuleList(
+        nn.TransformerEncoderLayer(spec.dim, spec.heads, spec.feed_forward, dropout, batch_first=True, norm_first=True)
+        for _ in range(spec.layers)
+    )
+
+
+class _Stack(nn.Module):
+    """Layers and the norm after them, under the names `layers` and `norm`."""
+
+    def __init__(self, layers, dim):
+        super().__init__()
+        self.layers, self.norm = layers, nn.LayerNorm(dim)
+
+
+class Captioner(nn.Module):
+    def __init__(self, spec, dropout, smoothing):
+        super().__init__()
+        self.spec, self.rate, self.smoothing = spec, dropout, smoothing
+        d = spec.dim
+        self.picture = nn.Linear(spec.WIDTH, d)
+        self.places = nn.Embedding(spec.PLACES, d)
+        self.target_embedding = nn.Embedding(spec.vocab, d)
+        self.encoder = _Stack(_encoder_layers(spec, dropout), d)
+        self.decoder = _Stack(
+            nn.ModuleList(
+                nn.TransformerDecoderLayer(d, spec.heads, spec.feed_forward, dropout, batch_first=True, norm_first=True)
+                for _ in range(spec.decoder_layers)
+            ),
+            d,
+        )
+        self.sinusoids = sinusoids(spec.length, d)
+        self.causal = nn.Transformer.generate_square_subsequent_mask(spec.length)
+        _only_block_dropout(self)
+
+    def forward(self, data):
+        s = self.spec
+        root = math.sqrt(s.dim)
+        seen = self.picture(data["features"].view(s.examples, s.PLACES, s.WIDTH)) + self.places.weight * root
+        memory = functional.dropout(seen, self.rate)
+        for layer in self.encoder.layers:
+            memory = layer(memory)
+        memory = self.encoder.norm(memory)
+        captions = s.examples * s.captions
+        x = self.target_embedding(data["target"].view(captions, s.length)) * root + self.sinusoids
+        x = functional.dropout(x, self.rate)
+        for layer in self.decoder.layers:
+            y = layer.norm1(x)
+            y = layer.self_attn(y, y, y, attn_mask=self.causal, is_causal=True, need_weights=False)[0]
+            x = x + layer.dropout1(y)
+            # All captions of a picture are queries to its places: the memory is not repeated for each.
+            y = layer.norm2(x).reshape(s.examples, s.captions * s.length, s.dim)
+            y = layer.multihead_attn(y, memory, memory, need_weights=False)[0].reshape(x.shape)
+            x = x + layer.dropout2(y)
+            y = layer.linear2(layer.activation(layer.linear1(layer.norm3(x))))
+            x = x + layer.dropout3(y)
+        scores = self.decoder.norm(x) @ self.target_embedding.weight.T
+        return functional.cross_entropy(scores.flatten(0, 1), data["target_out"], label_smoothing=self.smoothing)
+
+
+class _Pooling(nn.Module):
+    def __init__(self, spec):
+        super().__init__()
+        self.query = nn.Parameter(torch.empty(1, spec.dim).uniform_(-0.1, 0.1))
+        self.attn = nn.MultiheadAttention(spec.dim, spec.heads, batch_first=True)
+
+
+class VideoClassifier(nn.Module):
+    """Reads standardised tokens that are ready: regard makes them anew in each step."""
+
+    def __init__(self, spec, dropout, smoothing):
+        super().__init__()
+        self.spec, self.rate, self.smoothing = spec, dropout, smoothing
+        self.input = nn.Linear(spec.WIDTH, spec.dim)
+        self.embedding = nn.Embedding(1, spec.dim)
+        self.layers = _encoder_layers(spec, dropout)
+        self.norm = nn.LayerNorm(spec.dim)
+        self.pooling = _Pooling(spec)
+        self.head = nn.Linear(spec.dim, spec.vocab)
+        self.sinusoids = sinusoids(spec.length, spec.dim)
+        _only_block_dropout(self)
+
+    def forward(self, data):
+        s = self.spec
+        place = self.embedding.weight * math.sqrt(s.dim) + self.sinusoids
+        place = functional.dropout(place.expand(s.examples, s.length, s.dim), self.rate)
+        x = place + self.input(data["tokens"].view(s.examples, s.length, s.WIDTH))
+        for layer in self.layers:
+            x = layer(x)
+        x = self.norm(x)
+        query = self.pooling.query.expand(s.examples, 1, s.dim)
+        pooled = self.pooling.attn(query, x, x, need_weights=False)[0][:, 0]
+        scores = self.head(functional.dropout(pooled, self.rate))
+        return functional.cross_entropy(scores, data["labels"], label_smoothing=self.smoothing)
+
+
+class SasRec(nn.Module):
+    """Causal self attention over histories; the next item against one negative at each place."""
+
+    def __init__(self, spec, dropout, smoothing):
+        super().__init__()
+        self.spec, self.rate = spec, dropout
+        self.embedding = nn.Embedding(spec.vocab, spec.dim)
+        self.positions = nn.Embedding(spec.length, spec.dim)
+        self.layers = _encoder_layers(spec, dropout)
+        self.norm = nn.LayerNorm(spec.dim)
+        self.causal = nn.Transformer.generate_square_subsequent_mask(spec.length)
+        _only_block_dropout(self)
+
+    def read(self, histories):
+        x = self.embedding(histories) * math.sqrt(self.spec.dim) + self.positions.weight
+        x = functional.dropout(x, self.rate, self.training)
+        for layer in self.layers:
+            x = layer(x, src_mask=self.causal, is_causal=True)
+        return self.norm(x)
+
+    def forward(self, data):
+        s = self.spec
+        x = self.read(data["history"].view(s.examples, s.length)).flatten(0, 1)
+        positive = (x * self.embedding(data["next"])).sum(-1)
+        negative = (x * self.embedding(data["negatives"])).sum(-1)
+        return (functional.softplus(-positive) + functional.softplus(negative)).mean()
+
+    def score(self, data, at_once=256):
+        """Every item for every history; the sum of the scores of the items that came next."""
+        s = self.spec
+        histories = data["history"].view(s.examples, s.length)
+        following = data["next"].view(s.examples, s.length)[:, -1]
+        total = 0.0
+        for begin in range(0, s.examples, at_once):
+            last = self.read(histories[begin : begin + at_once])[:, -1]
+            scores = last @ self.embedding.weight.T
+            total += scores.gather(1, following[begin : begin + at_once, None]).double().sum().item()
+        return total
+
+
+MODELS = {"caption": Captioner, "video": VideoClassifier, "recommend": SasRec}

@@ -1,0 +1,212 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Training steps of the tasks that see and choose, and scoring all items, beside torch: contestants for bench/train.py."""
+
+import ctypes
+import dataclasses
+
+from . import harness, native
+
+CHECKED_STEPS = 3
+LOSS_TOLERANCE = 2e-4  # relative, after a few steps in float
+RATE = 1e-4
+KINDS = {"caption": 0, "video": 1, "recommend": 2}
+DATA = {
+    "caption": ("features", "target", "target_out"),
+    "video": ("tokens", "labels"),
+    "recommend": ("history", "next", "negatives"),
+}
+FLOATS = {"features", "tokens"}
+SMOOTHING = {"caption": 0.1, "video": 0.1, "recommend": 0.0}
+
+
+@dataclasses.dataclass(frozen=True)
+class TaskSpec:
+    """A model and a batch of examples of one length; see TaskCase of bench/native/train_tasks.cc."""
+
+    kind: str
+    dim: int
+    heads: int
+    layers: int
+    feed_forward: int
+    vocab: int  # words, labels or items
+    examples: int  # pictures, clips or users
+    length: int
+    decoder_layers: int = 0
+    captions: int = 0
+    dropout: float = 0.3
+    scores: bool = False  # not a step, but every item for every user
+
+    PLACES = 49
+
+    @property
+    def WIDTH(self):
+        """Of a place of a picture, or of a frame of 20 joints: positions, the middle, motion, distances of pairs."""
+        return 1280 if self.kind == "caption" else 60 + 3 + 60 + 190
+
+    def flops(self):
+        """Three products of each weight, and three and a half of the attention's forward pass."""
+        d, ff, n = self.dim, self.feed_forward, self.length
+        rows = self.examples * n
+        layer = 4 * d * d + 2 * d * ff
+        if self.kind == "caption":
+            seen = self.examples * self.PLACES
+            words = rows * self.captions
+            weights = seen * (self.WIDTH * d + self.layers * layer + self.decoder_layers * 2 * d * d)
+            weights += words * (self.decoder_layers * (6 * d * d + 2 * d * ff) + self.vocab * d)
+            pairs = seen * self.layers * self.PLACES + words * self.decoder_layers * (n / 2 + self.PLACES)
+        elif self.kind == "video":
+            weights = rows * (self.WIDTH * d + self.layers * layer + 2 * d * d) + self.examples * self.vocab * d
+            pairs = rows * self.layers * n
+        else:
+            weights = rows * (self.layers * layer + 2 * d)
+            pairs = rows * self.layers * n / 2
+        if self.scores:
+            return 2 * weights + 4 * pairs * d + 2 * self.examples * self.vocab * d
+        return 6 * weights + 3.5 * 4 * pairs * d
+
+
+class TaskCase(ctypes.Structure):
+    """Mirrors TaskCase of bench/native/train_tasks.cc."""
+
+    _fields_ = [
+        *((name, ctypes.c_int32) for name in ("kind", "threads")),
+        *((name, ctypes.c_int64) for name in ("dim", "heads", "layers", "decoder_layers", "feed_forward")),
+        *((name, ctypes.c_int64) for name in ("vocab", "examples", "length", "captions")),
+        *((name, ctypes.c_float) for name in ("dropout", "smoothing")),
+    ]
+
+
+def declare(library):
+    library.declare("make_task", ctypes.c_void_p, [ctypes.POINTER(TaskCase)])
+    library.declare("release_task", None, [ctypes.c_void_p])
+    library.declare("task_parameter", ctypes.c_void_p, [ctypes.c_void_p, ctypes.c_char_p])
+    library.declare("task_data", ctypes.c_void_p, [ctypes.c_void_p, ctypes.c_char_p, ctypes.POINTER(ctypes.c_int64)])
+    library.declare("task_loss", ctypes.c_double, [ctypes.c_void_p])
+    library.declare("train_task", ctypes.c_double, [ctypes.c_void_p, ctypes.c_int64])
+    library.declare("score_items", ctypes.c_double, [ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64])
+    # The sum may be negative, so that it is no sign of a failure.
+    function = library._library.regard_bench_scored_sum
+    function.restype, function.argtypes = ctypes.c_double, [ctypes.c_void_p]
+    library.scored_sum = function
+
+
+class _Contestant(harness.TimedContestant):
+    def __init__(self, library, spec, threads):
+        super().__init__()
+        self.library, self.spec, self.threads = library, spec, threads
+
+    @property
+    def detail(self):
+        noun = {"caption": "pictures", "video": "clips", "recommend": "users"}[self.spec.kind]
+        return f"{self.spec.examples / self.median_seconds():,.0f} {noun}/s"
+
+
+class Regard(_Contestant):
+    name, role = "regard", "regard"
+
+    def __init__(self, library, spec, threads, dropout=None):
+        super().__init__(library, spec, threads)
+        s = spec
+        case = TaskCase(KINDS[s.kind], threads, s.dim, s.heads, s.layers, s.decoder_layers, s.feed_forward, s.vocab,
+                        s.examples, s.length, s.captions, s.dropout if dropout is None else dropout,
+                        SMOOTHING[s.kind])
+        self._task = library.make_task(ctypes.byref(case))
+        if not self._task:
+            raise native.NativeError(library.error())
+
+    def __del__(self):
+        if getattr(self, "_task", None):
+            self.library.release_task(self._task)
+
+    def parameter(self, name, like):
+        import torch
+
+        address = self.library.task_parameter(self._task, name.encode())
+        if not address:
+            raise native.NativeError(f"the model has no parameter {name}")
+        memory = (ctypes.c_char * (4 * like.numel())).from_address(address)
+        return torch.frombuffer(memory, dtype=torch.float32).reshape(like.shape).clone()
+
+    def data(self):
+        """What the next step reads, as torch has it."""
+        import torch
+
+        tensors = {}
+        for name in DATA[self.spec.kind]:
+            count = ctypes.c_int64()
+            address = self.library.task_data(self._task, name.encode(), ctypes.byref(count))
+            if not address:
+                raise native.NativeError(f"the batch has no {name}")
+            memory = (ctypes.c_char * (4 * count.value)).from_address(address)
+            kind = torch.float32 if name in FLOATS else torch.int32
+            tensor = torch.frombuffer(memory, dtype=kind).clone()
+            tensors[name] = tensor if name in FLOATS else tensor.long()
+        return tensors
+
+    def work(self, calls):
+        if self.spec.scores:
+            return self.library.score_items(self._task, self.threads, calls)
+        return self.library.train_task(self._task, calls)
+
+    def result(self):
+        return self.library.scored_sum(self._task) if self.spec.scores else self.library.task_loss(self._task)
+
+    def check(self):
+        """From the same weights, without dropout: the losses of a few steps, or the sum of scores."""
+        mine = Regard(self.library, self.spec, self.threads, dropout=0.0)
+        other = Torch(self.library, self.spec, self.threads, like=mine)
+        for step in range(1 if self.spec.scores else CHECKED_STEPS):
+            other.take_data(mine)
+            mine.work(1)
+            other.work(1)
+            error = abs(mine.result() - other.result()) / max(abs(other.result()), 1e-6)
+            if not error <= LOSS_TOLERANCE:
+                raise harness.WrongResult(
+                    f"regard: the result of step {step + 1} is {mine.result():.6f}, torch's {other.result():.6f}"
+                )
+
+
+class Torch(_Contestant):
+    name = "torch"
+
+    def __init__(self, library, spec, threads, like=None):
+        import torch
+
+        from . import task_models
+
+        super().__init__(library, spec, threads)
+        self._torch = torch
+        dropout = spec.dropout if like is None else 0.0
+        self._model = task_models.MODELS[spec.kind](spec, dropout, SMOOTHING[spec.kind])
+        self._model.train(not spec.scores)
+        if like is not None:
+            with torch.no_grad():
+                for name, parameter in self._model.named_parameters():
+                    parameter.copy_(like.parameter(name, parameter))
+        self._optimiser = torch.optim.Adam(self._model.parameters(), lr=RATE, betas=(0.9, 0.98), fused=True)
+        self.take_data(like or Regard(library, spec, threads))
+        self._result = None
+
+    def take_data(self, regard):
+        self._data = regard.data()
+
+    def work(self, calls):
+        self._torch.set_num_threads(self.threads)
+        start = harness.clock()
+        for _ in range(calls):
+            if self.spec.scores:
+                with self._torch.no_grad():
+                    self._result = self._model.score(self._data)
+                continue
+            self._optimiser.zero_grad()
+            loss = self._model(self._data)
+            loss.backward()
+            self._optimiser.step()
+            self._result = loss
+        return harness.clock() - start
+
+    def result(self):
+        return self._result if self.spec.scores else self._result.item()
+
+    def check(self):
+        pass  # regard's check compares both

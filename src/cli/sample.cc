@@ -41,6 +41,8 @@ Example:
   regard sample recommend --out series
   regard sample listops --out listops
   regard sample answer --out stories
+  regard sample spans --out registers
+  regard sample choices --out exams
   regard sample summarize --out dialogues
   regard sample caption --out shapes
   regard sample video --out clips)";

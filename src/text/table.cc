@@ -74,6 +74,17 @@ class Reader {
     return std::move(table_);
   }
 
+  bool has(Kind kind, const std::string& column) {
+    if (!next_line()) return false;
+    if (kind == Kind::kJsonLines) {
+      return nlohmann::json::parse(current_.begin(), current_.end(), nullptr,
+                                   false)
+          .contains(column);
+    }
+    const std::vector<std::string> names = fields(kind);
+    return std::find(names.begin(), names.end(), column) != names.end();
+  }
+
  private:
   template <typename... Parts>
   [[noreturn]] void fail(const Parts&... parts) const {
@@ -264,6 +275,12 @@ Table read_table(const std::filesystem::path& path,
   // A name that is none is refused before anything is read.
   return parse_table(is_table(path) ? io::read_file(path, kWhere) : "",
                      path.string(), columns);
+}
+
+bool has_column(const std::filesystem::path& path, const std::string& column) {
+  if (!is_table(path)) return false;
+  return Reader(io::read_file(path, kWhere), path.string(), {})
+      .has(kind_of(path), column);
 }
 
 Table read_table_without_header(const std::filesystem::path& path) {

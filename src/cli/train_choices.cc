@@ -75,6 +75,8 @@ void train_choices(const TrainAnswerFlags& f, Ranks& ranks) {
   tasks::ChoiceAnswererConfig config;
   config.encoder = encoder_config(f.encoder, tokenizer->size());
   config.encoder.pooling = nn::Pooling::kAttention;
+  // Which words they are says less than whether they stand on both sides.
+  config.encoder.embedding_scale = 1.0f;
   const ChoiceData training =
       tasks::encode_choice_questions(data.training, *tokenizer, config);
   const ChoiceData held_out =

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "regard/tasks/choice_answerer.h"
 
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -70,6 +71,14 @@ PackedChoices pack_choices(const ChoiceData& data,
   return out;
 }
 
+// A row of the table has a length of about one, as one of the tokens has before
+// it is scaled.
+autograd::EmbeddingOptions as_strong_as_tokens(
+    const ChoiceAnswererConfig& config) {
+  return {.scale = static_cast<float>(
+              std::sqrt(static_cast<double>(config.encoder.model_dim)))};
+}
+
 struct Encoded {
   nn::Variable choices;    // a row each
   nn::Variable questions;  // the mean of a question's choices
@@ -77,9 +86,9 @@ struct Encoded {
 Encoded encoded(nn::Pass& pass, const nn::Encoder& encoder,
                 const ChoiceAnswererConfig& config,
                 const PackedChoices& choices) {
-  const nn::Variable x =
-      autograd::add(pass.tape(), encoder.embed(pass, choices.tokens),
-                    kinds_of(config)(pass, choices.kinds));
+  const nn::Variable x = autograd::add(
+      pass.tape(), encoder.embed(pass, choices.tokens),
+      kinds_of(config)(pass, choices.kinds, as_strong_as_tokens(config)));
   const nn::Variable rows = encoder.pool(
       pass, encoder.encode(pass, x, choices.tokens), choices.tokens);
   return {rows, autograd::mean_rows(pass.tape(), rows, choices.offsets)};

@@ -2,6 +2,7 @@
 #include "regard/tasks/span_answerer.h"
 
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -43,9 +44,11 @@ const SpanAnswererConfig& checked(const SpanAnswererConfig& c) {
           "pooling must be that of the first token");
   require(c.encoder.max_length >= 8, "SpanAnswerer",
           "max_length must be at least 8; it is ", c.encoder.max_length);
-  require(c.overlap >= 0 && c.max_answer > 0, "SpanAnswerer",
-          "overlap must not be negative and max_answer positive; they are ",
-          c.overlap, " and ", c.max_answer);
+  constexpr std::int64_t kMost = 1 << 17;
+  require(c.overlap >= 0 && c.overlap <= kMost, "SpanAnswerer",
+          "overlap must be in 0 .. ", kMost, "; it is ", c.overlap);
+  require(c.max_answer > 0 && c.max_answer <= kMost, "SpanAnswerer",
+          "max_answer must be in 1 .. ", kMost, "; it is ", c.max_answer);
   return c;
 }
 
@@ -71,6 +74,14 @@ PackedWindows pack_windows(std::span<const SpanWindow> windows,
   return out;
 }
 
+// A row of the table has a length of about one, as one of the tokens has before
+// it is scaled.
+autograd::EmbeddingOptions as_strong_as_tokens(
+    const SpanAnswererConfig& config) {
+  return {.scale = static_cast<float>(
+              std::sqrt(static_cast<double>(config.encoder.model_dim)))};
+}
+
 struct Encoded {
   nn::Variable tokens;   // a row each
   nn::Variable windows;  // the row of <s>
@@ -78,9 +89,9 @@ struct Encoded {
 Encoded encoded(nn::Pass& pass, const nn::Encoder& encoder,
                 const SpanAnswererConfig& config,
                 const PackedWindows& windows) {
-  const nn::Variable x =
-      autograd::add(pass.tape(), encoder.embed(pass, windows.tokens),
-                    kinds_of(config)(pass, windows.kinds));
+  const nn::Variable x = autograd::add(
+      pass.tape(), encoder.embed(pass, windows.tokens),
+      kinds_of(config)(pass, windows.kinds, as_strong_as_tokens(config)));
   const nn::Variable rows = encoder.encode(pass, x, windows.tokens);
   return {rows, encoder.pool(pass, rows, windows.tokens)};
 }

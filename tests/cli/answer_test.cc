@@ -80,7 +80,7 @@ TEST(AnswerCommand, LearnsToQuoteFromTheSampleOfRegisters) {
   const auto score = nlohmann::json::parse(scored.out);
   EXPECT_EQ(score.at("questions"), 250);
   // Who knows what is asked for, and of nobody, has a sixth.
-  EXPECT_GE(score.at("exact_match").get<double>(), 0.4);
+  EXPECT_GE(score.at("exact_match").get<double>(), 0.6);
   EXPECT_GE(score.at("f1"), score.at("exact_match"));
   write_text(folder / "text.txt",
              "Ada Holt works as a baker these days. Ben Dahl works as a judge "
@@ -125,7 +125,7 @@ TEST(AnswerCommand, LearnsToChooseFromTheSampleOfRegisters) {
   const auto score = nlohmann::json::parse(scored.out);
   EXPECT_EQ(score.at("questions"), 250);
   // By chance: a quarter.
-  EXPECT_GE(score.at("accuracy").get<double>(), 0.4);
+  EXPECT_GE(score.at("accuracy").get<double>(), 0.6);
   write_text(folder / "text.txt", "Ada Holt works as a baker these days.\n");
   const Ended asked =
       run_regard({"answer", "--model", folder / "model", "--context",

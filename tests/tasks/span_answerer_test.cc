@@ -190,7 +190,7 @@ TEST(SpanAnswerer, RefusesConfigsThatMakeNoSense) {
   refused([](SpanAnswererConfig& c) { c.encoder.max_length = 7; },
           "SpanAnswerer: max_length must be at least 8; it is 7");
   refused([](SpanAnswererConfig& c) { c.max_answer = 0; },
-          "SpanAnswerer: overlap must not be negative and max_answer positive");
+          "SpanAnswerer: max_answer must be in 1 .. 131072; it is 0");
 }
 
 TEST(Pointer, LosesTheLogarithmOfTheProbability) {

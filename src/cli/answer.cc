@@ -17,6 +17,8 @@
 #include "cli/usage_error.h"
 #include "regard/core/error.h"
 #include "regard/tasks/answerer.h"
+#include "regard/tasks/choice_answerer.h"
+#include "regard/tasks/span_answerer.h"
 #include "regard/text/lines.h"
 #include "regard/text/utf8.h"
 
@@ -25,6 +27,7 @@ namespace {
 
 struct AnswerFlags {
   std::vector<std::string> questions;
+  std::vector<std::string> choices;
   std::string model, context, input;
   bool score = false;
   bool json = false;
@@ -34,26 +37,46 @@ struct AnswerFlags {
 constexpr const char* kFooter =
     R"(The story is a text file. For each question there is the answer and its
 probability, and below it the sentences that the model looked at most, with
-their share of the attention (attention rollout). --input answers the questions
-of a file as `regard train answer` reads it; with --score it says how many
-answers are right.
+their share of the attention (attention rollout), or, of a model that was trained
+with --support, those that it takes the answer from and how sure it is of each.
+--input answers the questions of a file as `regard train answer` reads it; with
+--score it says how many answers are right.
+
+A model of spans quotes the text, which may be long: the quote, its score, and
+below it the character at which it begins, and what stands around it. With
+--score it prints exact match and F1, as SQuAD's script counts them. A model of
+choices wants --choice for each of them, and prints the probability of each.
 
 Examples:
   regard answer --context story.txt "Where is Ada?" "Who has the key?"
-  regard answer --model babi --input qa1_test.txt --score)";
+  regard answer --model babi --input qa1_test.txt --score
+  regard answer --model quotes --context report.txt "Who wrote it?"
+  regard answer --model exam --context text.txt --choice yes --choice no "Is it?"
+)";
 
-std::vector<tasks::Story> stories_of(const AnswerFlags& flags) {
+std::string read_context(const AnswerFlags& flags) {
   std::string text;
   for (const std::string& line : text::read_lines(flags.context)) {
     text += line + "\n";
   }
-  const std::vector<std::string> sentences = tasks::split_sentences(text);
-  require(!sentences.empty(), "answer", "the story '", flags.context,
-          "' is blank");
+  require(!text::is_blank(text) && !tasks::split_sentences(text).empty(),
+          "answer", "the story '", flags.context, "' is blank");
+  for (const auto* some : {&flags.questions, &flags.choices}) {
+    for (const std::string& word : *some) {
+      require(text::find_invalid_utf8(word) == std::string::npos, "answer",
+              "questions and choices must be UTF-8");
+      require(!text::is_blank(word), "answer",
+              "questions and choices must not be blank");
+    }
+  }
+  return text;
+}
+
+std::vector<tasks::Story> stories_of(const AnswerFlags& flags) {
+  const std::vector<std::string> sentences =
+      tasks::split_sentences(read_context(flags));
   std::vector<tasks::Story> stories;
   for (const std::string& question : flags.questions) {
-    require(text::find_invalid_utf8(question) == std::string::npos, "answer",
-            "a question must be UTF-8");
     stories.push_back({sentences, question});
   }
   return stories;
@@ -68,41 +91,38 @@ void show(const tasks::Story& story, const tasks::Answer& answer, bool json) {
     for (std::size_t s = 0; s < story.sentences.size(); ++s) {
       line["sentences"].push_back(
           {{"text", story.sentences[s]}, {"attention", answer.looked_at[s]}});
+      if (!answer.support.empty()) {
+        line["sentences"].back()["support"] = answer.support[s];
+      }
     }
     return print(line.dump() + "\n");
   }
   constexpr std::size_t kShown = 3;
+  const std::vector<float>& share =
+      answer.support.empty() ? answer.looked_at : answer.support;
   std::vector<std::size_t> order(story.sentences.size());
   std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(),
-                   [&](std::size_t a, std::size_t b) {
-                     return answer.looked_at[a] > answer.looked_at[b];
-                   });
+  std::stable_sort(
+      order.begin(), order.end(),
+      [&](std::size_t a, std::size_t b) { return share[a] > share[b]; });
   std::string out =
       fmt::format("{}\t{:.4f}\n", answer.text, answer.probability);
   for (std::size_t i = 0; i < std::min(kShown, order.size()); ++i) {
-    out += fmt::format("  {:.3f}  {}\n", answer.looked_at[order[i]],
+    out += fmt::format("  {:.3f}  {}\n", share[order[i]],
                        story.sentences[order[i]]);
   }
   print(out);
 }
 
-void run(const AnswerFlags& flags) {
+void need_questions(std::size_t count, const AnswerFlags& flags) {
+  require(count > 0, "answer", "there are no questions in '", flags.input, "'");
+}
+
+void run_known(const AnswerFlags& flags, const std::string& folder) {
   const bool asks = !flags.questions.empty();
-  if (asks == !flags.input.empty() || asks != !flags.context.empty()) {
-    throw UsageError("give --context and questions, or --input");
-  }
-  if (flags.score && asks) throw UsageError("--score goes with --input");
   const std::vector<tasks::Story> stories =
       asks ? stories_of(flags) : tasks::read_stories(flags.input);
-  const tasks::Answerer model = tasks::Answerer::load(
-      flags.model.empty() ? bundled_model("stories") : flags.model);
-  if (flags.model.empty()) {
-    std::fputs(
-        "(the tiny model that comes with the program: it learnt from generated "
-        "stories of Ada, Ben, Clara, David and Emma; --model names another)\n",
-        stderr);
-  }
+  const tasks::Answerer model = tasks::Answerer::load(folder);
   if (asks) {
     for (const tasks::Story& story : stories) {
       show(story, model.explain(story, {.count = flags.threads}), flags.json);
@@ -123,8 +143,7 @@ void run(const AnswerFlags& flags) {
                                    answers[i].probability));
   }
   if (!flags.score) return;
-  require(!stories.empty(), "answer", "there are no questions in '",
-          flags.input, "'");
+  need_questions(stories.size(), flags);
   const double accuracy =
       static_cast<double>(right) / static_cast<double>(stories.size());
   print(flags.json ? nlohmann::json{{"questions", stories.size()},
@@ -133,6 +152,165 @@ void run(const AnswerFlags& flags) {
                          "\n"
                    : fmt::format("{} questions\naccuracy  {:.2f} %\n",
                                  stories.size(), 100 * accuracy));
+}
+
+// The number of characters of UTF-8.
+std::int64_t characters(std::string_view text) {
+  return std::count_if(text.begin(), text.end(), [](char c) {
+    return (static_cast<unsigned char>(c) & 0xC0) != 0x80;
+  });
+}
+
+// What stands around a span, on one line, the span in brackets.
+std::string around(const std::string& text, const tasks::Span& span) {
+  constexpr std::int64_t kBytes = 40;
+  const auto inside = [&](std::int64_t at) {
+    return at > 0 && at < std::ssize(text) &&
+           (static_cast<unsigned char>(text[static_cast<std::size_t>(at)]) &
+            0xC0) == 0x80;
+  };
+  std::int64_t from = std::max<std::int64_t>(0, span.begin - kBytes);
+  std::int64_t to = std::min(std::ssize(text), span.end + kBytes);
+  while (inside(from)) --from;
+  while (inside(to)) ++to;
+  const auto part = [&](std::int64_t begin, std::int64_t end) {
+    std::string out = text.substr(static_cast<std::size_t>(begin),
+                                  static_cast<std::size_t>(end - begin));
+    std::replace(out.begin(), out.end(), '\n', ' ');
+    return out;
+  };
+  return (from > 0 ? "..." : "") + part(from, span.begin) + "[" +
+         part(span.begin, span.end) + "]" + part(span.end, to) +
+         (to < std::ssize(text) ? "..." : "");
+}
+
+void run_spans(const AnswerFlags& flags, const std::string& folder) {
+  const bool asks = !flags.questions.empty();
+  std::vector<tasks::SpanQuestion> questions;
+  if (asks) {
+    const std::string context = read_context(flags);
+    for (const std::string& question : flags.questions) {
+      questions.push_back({context, question});
+    }
+  } else {
+    questions = tasks::read_span_questions(flags.input);
+  }
+  const tasks::SpanAnswerer model = tasks::SpanAnswerer::load(folder);
+  const auto spans = model.answer(questions, {.count = flags.threads});
+  std::vector<std::string> said;
+  std::vector<std::vector<std::string>> right;
+  for (std::size_t i = 0; i < questions.size(); ++i) {
+    const std::string& text = questions[i].context;
+    const tasks::Span& span = spans[i];
+    said.push_back(
+        text.substr(static_cast<std::size_t>(span.begin),
+                    static_cast<std::size_t>(span.end - span.begin)));
+    right.push_back(questions[i].answers);
+    if (flags.score) continue;
+    const std::int64_t start = characters(
+        std::string_view(text).substr(0, static_cast<std::size_t>(span.begin)));
+    std::string line = said.back();
+    std::replace(line.begin(), line.end(), '\n', ' ');
+    if (flags.json) {
+      print(nlohmann::json{{"question", questions[i].question},
+                           {"answer", said.back()},
+                           {"score", span.score},
+                           {"start", start}}
+                .dump() +
+            "\n");
+    } else {
+      print(fmt::format("{}\t{:.4f}\n", line, span.score));
+      if (asks) {
+        print(fmt::format("  at {}: {}\n", start, around(text, span)));
+      }
+    }
+  }
+  if (!flags.score) return;
+  need_questions(questions.size(), flags);
+  const tasks::SpanScore score = tasks::score_spans(said, right);
+  print(flags.json
+            ? nlohmann::json{{"questions", score.questions},
+                             {"exact_match", score.exact_match},
+                             {"f1", score.f1}}
+                      .dump() +
+                  "\n"
+            : fmt::format("{} questions\nexact match  {:.2f} %\nF1  {:.2f} %\n",
+                          score.questions, 100 * score.exact_match,
+                          100 * score.f1));
+}
+
+void run_choices(const AnswerFlags& flags, const std::string& folder) {
+  const bool asks = !flags.questions.empty();
+  std::vector<tasks::ChoiceQuestion> questions;
+  if (asks) {
+    if (flags.choices.size() < 2) {
+      throw UsageError("this model chooses: give two --choice at least");
+    }
+    const std::string context = read_context(flags);
+    for (const std::string& question : flags.questions) {
+      questions.push_back({context, question, flags.choices});
+    }
+  } else {
+    questions = tasks::read_choice_questions(flags.input);
+  }
+  const tasks::ChoiceAnswerer model = tasks::ChoiceAnswerer::load(folder);
+  const auto found = model.answer(questions, {.count = flags.threads});
+  std::int64_t right = 0;
+  for (std::size_t i = 0; i < questions.size(); ++i) {
+    const tasks::ChoiceQuestion& question = questions[i];
+    const auto best = static_cast<std::size_t>(
+        std::max_element(found[i].begin(), found[i].end()) - found[i].begin());
+    right += static_cast<std::int64_t>(best) == question.answer;
+    if (flags.score) continue;
+    if (flags.json) {
+      print(nlohmann::json{{"question", question.question},
+                           {"answer", question.choices[best]},
+                           {"probabilities", found[i]}}
+                .dump() +
+            "\n");
+      continue;
+    }
+    print(fmt::format("{}\t{:.4f}\n", question.choices[best], found[i][best]));
+    for (std::size_t c = 0; asks && c < question.choices.size(); ++c) {
+      print(fmt::format("  {:.3f}  {}\n", found[i][c], question.choices[c]));
+    }
+  }
+  if (!flags.score) return;
+  need_questions(questions.size(), flags);
+  const double accuracy =
+      static_cast<double>(right) / static_cast<double>(questions.size());
+  print(flags.json ? nlohmann::json{{"questions", questions.size()},
+                                    {"accuracy", accuracy}}
+                             .dump() +
+                         "\n"
+                   : fmt::format("{} questions\naccuracy  {:.2f} %\n",
+                                 questions.size(), 100 * accuracy));
+}
+
+void run(const AnswerFlags& flags) {
+  const bool asks = !flags.questions.empty();
+  if (asks == !flags.input.empty() || asks != !flags.context.empty()) {
+    throw UsageError("give --context and questions, or --input");
+  }
+  if (flags.score && asks) throw UsageError("--score goes with --input");
+  if (!flags.choices.empty() && !asks) {
+    throw UsageError("--choice goes with --context");
+  }
+  const std::string folder =
+      flags.model.empty() ? bundled_model("stories") : flags.model;
+  const tasks::AnswerKind kind = tasks::find_answer_kind(folder);
+  if (!flags.choices.empty() && kind != tasks::AnswerKind::kChoices) {
+    throw UsageError("--choice needs a model that was trained with choices");
+  }
+  if (flags.model.empty()) {
+    std::fputs(
+        "(the tiny model that comes with the program: it learnt from generated "
+        "stories of Ada, Ben, Clara, David and Emma; --model names another)\n",
+        stderr);
+  }
+  if (kind == tasks::AnswerKind::kSpans) return run_spans(flags, folder);
+  if (kind == tasks::AnswerKind::kChoices) return run_choices(flags, folder);
+  run_known(flags, folder);
 }
 
 }  // namespace
@@ -144,6 +322,9 @@ Command add_answer(App& program) {
   app->add_option("QUESTIONS", flags->questions, "What to ask")
       ->type_name("TEXT");
   app->add_option("--context", flags->context, "The story")->type_name("FILE");
+  app->add_option("--choice", flags->choices,
+                  "Of a model of choices: one of the answers, once each")
+      ->type_name("TEXT");
   app->add_option(
          "--model", flags->model,
          "Folder that `regard train answer` made; if not given, a tiny "

@@ -45,6 +45,8 @@ Example:
   regard sample recommend --readers 1000000 --genres 400 --out many
   regard sample listops --out listops
   regard sample answer --out stories
+  regard sample spans --out registers
+  regard sample choices --out exams
   regard sample summarize --out dialogues
   regard sample caption --out shapes
   regard sample video --out clips)";

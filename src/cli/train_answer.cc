@@ -11,12 +11,11 @@
 #include <vector>
 
 #include "cli/checks.h"
-#include "cli/encoder_flags.h"
-#include "cli/screen.h"
 #include "cli/train.h"
+#include "cli/train_answer.h"
 #include "cli/training_folder.h"
+#include "cli/usage_error.h"
 #include "regard/core/error.h"
-#include "regard/tasks/answerer.h"
 
 namespace regard::cli {
 namespace {
@@ -24,29 +23,23 @@ namespace {
 using tasks::AnswerData;
 using tasks::Story;
 
-constexpr const char* kCommand = "train answer";
-
-struct TrainAnswerFlags {
-  std::vector<std::string> train, valid;
-  double valid_share = 0.1;
-  TextFlags text;
-  EncoderFlags encoder;
-  std::int64_t max_sentences = 64;
-  std::int64_t max_words = 64;
-  bool shared_layers = false;
-  double smoothing = 0.0;
-  LearningFlags learning;
-};
-
 constexpr const char* kFooter =
     R"(A file of examples is a table with the columns context, question and answer, in
 UTF-8 (.tsv, .csv or .jsonl by its name), or a .txt in the format of bAbI:
 numbered lines, a tab before the answer of a question:
   1 Mary moved to the bathroom.
   2 Where is Mary?<TAB>bathroom<TAB>1
-An answer is one of those that the training files have. A line that is wrong is
-named, and nothing is trained. Without files to validate with, a share of the
-questions is held out, chosen by --seed and the stories themselves.
+A line that is wrong is named, and nothing is trained. Without files to validate
+with, a share of the questions is held out, chosen by --seed and the texts.
+
+--answers says where answers come from:
+  known    they are some of those that the training files have
+  spans    the context has them word by word. A table may have the column start,
+           the character at which the answer begins, from 0 on; a .json is
+           SQuAD 1.1. Contexts may be long: they are read in windows
+  choices  they are given with each question, in JSON Lines:
+           {"context": "...", "question": "...", "choices": ["a", "b"],
+            "answer": "b"}
 
 The folder becomes a model for `regard answer`. Its folder `training` holds what
 --resume needs. The same command gives the same bits, for any number of threads,
@@ -55,7 +48,8 @@ and whether it was stopped or not.
 Examples:
   regard sample answer --out stories
   regard train answer --train stories/train.tsv --out stories-model
-  regard train answer --train qa1_train.txt --train qa2_train.txt --out babi)";
+  regard train answer --train qa1_train.txt --train qa2_train.txt --out babi
+  regard train answer --answers spans --train squad.json --out quotes)";
 
 void add_data(App& app, TrainAnswerFlags& f) {
   const char* group = "Data";
@@ -64,47 +58,34 @@ void add_data(App& app, TrainAnswerFlags& f) {
       ->required()
       ->group(group);
   add_held_out_flags(app, f.valid, f.valid_share);
+  app.add_choice<tasks::AnswerKind>("--answers", f.kind,
+                                    {{"known", tasks::AnswerKind::kKnown},
+                                     {"spans", tasks::AnswerKind::kSpans},
+                                     {"choices", tasks::AnswerKind::kChoices}},
+                                    "Where answers come from")
+      ->group(group);
   add_folder_flags(app, f.learning);
 }
 
-std::vector<Story> read_all(const std::vector<std::string>& files) {
-  std::vector<Story> all;
-  for (const std::string& file : files) {
-    const std::vector<Story> some = tasks::read_stories(file);
-    all.insert(all.end(), some.begin(), some.end());
-  }
-  return all;
-}
-
-struct Data {
-  std::vector<Story> training, held_out;
-};
+using Data = AnswerExamples<Story>;
 
 Data load_data(const TrainAnswerFlags& f) {
-  Data data;
-  const std::vector<Story> all = read_all(f.train);
-  if (!f.valid.empty()) {
-    data.training = all;
-    data.held_out = read_all(f.valid);
-  } else {
-    // By the first two sentences: the questions of a story fall on one side.
-    std::vector<std::string> keys;
-    for (const Story& story : all) {
-      keys.push_back(story.sentences.empty() ? story.question
-                                             : story.sentences.front());
-      if (story.sentences.size() > 1) keys.back() += story.sentences[1];
-    }
-    const tasks::Split split =
-        tasks::split_examples(keys, f.valid_share, f.learning.seed);
-    for (const std::int64_t i : split.training) {
-      data.training.push_back(all[static_cast<std::size_t>(i)]);
-    }
-    for (const std::int64_t i : split.held_out) {
-      data.held_out.push_back(all[static_cast<std::size_t>(i)]);
-    }
-  }
-  require(!data.training.empty(), kCommand,
-          "there are no questions to learn from in '", f.train.front(), "'");
+  Data data = load_answer_examples<Story>(
+      f, tasks::read_stories, [](const Story& story) {
+        // By the first two sentences: the questions of a story fall on one
+        // side.
+        std::string key =
+            story.sentences.empty() ? story.question : story.sentences.front();
+        if (story.sentences.size() > 1) key += story.sentences[1];
+        return key;
+      });
+  require(!f.support || std::any_of(data.training.begin(), data.training.end(),
+                                    [](const Story& story) {
+                                      return !story.support.empty();
+                                    }),
+          kTrainAnswer,
+          "--support needs the numbers of supporting lines, and '",
+          f.train.front(), "' has none");
   return data;
 }
 
@@ -116,7 +97,7 @@ std::vector<std::string> answers_of(const Data& data) {
   }
   std::sort(answers.begin(), answers.end());
   answers.erase(std::unique(answers.begin(), answers.end()), answers.end());
-  require(answers.size() >= 2, kCommand,
+  require(answers.size() >= 2, kTrainAnswer,
           "there must be at least two answers; all are '", answers.front(),
           "'");
   return answers;
@@ -145,6 +126,8 @@ std::string summary_of(const AnswerData& data) {
     texts.push_back(story.words);
     texts.back().insert(texts.back().end(), story.lengths.begin(),
                         story.lengths.end());
+    texts.back().insert(texts.back().end(), story.support.begin(),
+                        story.support.end());
   }
   return tasks::summary_of(texts, data.answers);
 }
@@ -157,6 +140,9 @@ std::map<std::string, std::string> settings_of(
   const auto json = nlohmann::json::parse(tasks::config_to_json(config));
   add_settings(json.at("encoder").dump(), settings);
   settings["--max-words"] = std::to_string(f.max_words);
+  settings["--word-layers"] = std::to_string(f.word_layers);
+  settings["--support"] = f.support ? "yes" : "no";
+  settings["--blank-sentences"] = fmt::format("{}", f.blank_sentences);
   settings["--smoothing"] = fmt::format("{}", f.smoothing);
   settings["training data"] = summary_of(training);
   settings["held-out data"] = summary_of(held_out);
@@ -181,11 +167,14 @@ void run(const TrainAnswerFlags& f, Ranks& ranks) {
   check(f.learning);
   check(f.text);
   encoder_config(f.encoder, 1);
-  const TrainingFolder folder(f.learning, kCommand, ranks);
+  const TrainingFolder folder(f.learning, kTrainAnswer, ranks);
   const Data data = load_data(f);
   tasks::AnswererConfig config;
   config.answers = answers_of(data);
   config.max_words = f.max_words;
+  config.word_layers = f.word_layers;
+  config.support = f.support;
+  config.blank_sentences = static_cast<float>(f.blank_sentences);
   config.label_smoothing = static_cast<float>(f.smoothing);
   const auto tokenizer = folder.goes_on()
                              ? text::load_tokenizer(folder.path())
@@ -228,6 +217,85 @@ void run(const TrainAnswerFlags& f, Ranks& ranks) {
        "that it has seen."});
 }
 
+void add_known_flags(App& app, TrainAnswerFlags& f) {
+  const char* group = "Model of known answers";
+  app.add_option("--max-sentences", f.max_sentences,
+                 "Of a story, the last ones")
+      ->check(whole_between(1, 100000))
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--max-words", f.max_words, "Of a sentence, the first ones")
+      ->check(whole_between(1, 100000))
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--word-layers", f.word_layers,
+                 "Layers that read the words of a sentence before it becomes "
+                 "one vector")
+      ->check(whole_between(0, 1024))
+      ->capture_default_str()
+      ->group(group);
+  app.add_flag("--shared-layers", f.shared_layers,
+               "All layers have the same weights")
+      ->group(group);
+  app.add_flag("--support", f.support,
+               "Learn from the numbers of supporting lines, too, which a .txt "
+               "has after the answer")
+      ->group(group);
+  app.add_option("--blank-sentences", f.blank_sentences,
+                 "How often a blank sentence is put before another one while "
+                 "learning")
+      ->check(real_between(0, 0.95))
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--smoothing", f.smoothing, "Label smoothing")
+      ->check(real_between(0, 0.95))
+      ->capture_default_str()
+      ->group(group);
+}
+
+void add_window_flags(App& app, TrainAnswerFlags& f) {
+  const char* group = "Model of spans or choices";
+  app.add_option("--max-length", f.encoder.max_length,
+                 "Tokens that are read at once: the question, the choice, and "
+                 "a window of the context")
+      ->check(whole_between(16, 100000))
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--overlap", f.overlap,
+                 "Of spans: tokens that two windows have in common")
+      ->check(whole_between(0, 100000))
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--max-answer", f.max_answer, "Of spans: tokens of an answer")
+      ->check(whole_between(1, 100000))
+      ->capture_default_str()
+      ->group(group);
+}
+
+void refuse_flags_of_others(const App& app, tasks::AnswerKind kind) {
+  using tasks::AnswerKind;
+  struct Owned {
+    const char* name;
+    bool fits;
+  };
+  const bool known = kind == AnswerKind::kKnown;
+  const bool spans = kind == AnswerKind::kSpans;
+  for (const Owned& flag :
+       {Owned{"--max-sentences", known}, Owned{"--max-words", known},
+        Owned{"--word-layers", known}, Owned{"--shared-layers", known},
+        Owned{"--support", known}, Owned{"--blank-sentences", known},
+        Owned{"--smoothing", known}, Owned{"--max-length", !known},
+        Owned{"--overlap", spans}, Owned{"--max-answer", spans}}) {
+    if (!flag.fits && app.given(flag.name)) {
+      throw UsageError(fmt::format("{} does not go with --answers {}",
+                                   flag.name,
+                                   known   ? "known"
+                                   : spans ? "spans"
+                                           : "choices"));
+    }
+  }
+}
+
 }  // namespace
 
 Command add_train_answer(App& train, Ranks& ranks) {
@@ -240,6 +308,7 @@ Command add_train_answer(App& train, Ranks& ranks) {
   learning.average = 1;
   flags->encoder.pooling = "first";
   flags->encoder.layers = 3;
+  flags->encoder.max_length = 256;
   flags->encoder.positions = "sinusoidal";
   App* app = train.add_subcommand(
       "answer", "A model that answers questions about stories");
@@ -247,25 +316,21 @@ Command add_train_answer(App& train, Ranks& ranks) {
   add_data(*app, *flags);
   add_text_flags(*app, flags->text);
   add_layer_flags(*app, flags->encoder);
-  app->add_option("--max-sentences", flags->max_sentences,
-                  "Of a story, the last ones")
-      ->check(whole_between(1, 100000))
-      ->capture_default_str()
-      ->group("Model");
-  app->add_option("--max-words", flags->max_words,
-                  "Of a sentence, the first ones")
-      ->check(whole_between(1, 100000))
-      ->capture_default_str()
-      ->group("Model");
-  app->add_flag("--shared-layers", flags->shared_layers,
-                "All layers have the same weights")
-      ->group("Model");
-  app->add_option("--smoothing", flags->smoothing, "Label smoothing")
-      ->check(real_between(0, 0.95))
-      ->capture_default_str()
-      ->group("Model");
+  add_known_flags(*app, *flags);
+  add_window_flags(*app, *flags);
   add_learning_flags(*app, learning);
-  return {app, [flags, &ranks] { run(*flags, ranks); }};
+  return {app, [flags, app, &ranks] {
+            refuse_flags_of_others(*app, flags->kind);
+            if (flags->kind == tasks::AnswerKind::kKnown) {
+              return run(*flags, ranks);
+            }
+            // Words have places there, not sentences.
+            if (!app->given("--positions")) flags->encoder.positions = "rotary";
+            if (flags->kind == tasks::AnswerKind::kSpans) {
+              return train_spans(*flags, ranks);
+            }
+            train_choices(*flags, ranks);
+          }};
 }
 
 }  // namespace regard::cli

@@ -16,6 +16,8 @@ constexpr std::array kGenerators = {Generator{"classify", sample_reviews},
                                     Generator{"listops", sample_list_ops},
                                     Generator{"recommend", sample_series},
                                     Generator{"answer", sample_stories},
+                                    Generator{"spans", sample_spans},
+                                    Generator{"choices", sample_choices},
                                     Generator{"summarize", sample_dialogues},
                                     Generator{"caption", sample_shapes},
                                     Generator{"video", sample_moving_shapes}};

@@ -31,6 +31,10 @@ std::vector<SampleFile> sample_series(std::uint64_t seed);
 // Stories, and questions about them.
 std::vector<SampleFile> sample_stories(std::uint64_t seed);
 
+// Registers of people, and questions: answers that stand in them, and choices.
+std::vector<SampleFile> sample_spans(std::uint64_t seed);
+std::vector<SampleFile> sample_choices(std::uint64_t seed);
+
 // Dialogues, and what came out of them.
 std::vector<SampleFile> sample_dialogues(std::uint64_t seed);
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Stories and questions, as files have them.
 #include <charconv>
+#include <map>
+#include <sstream>
 
 #include "io/quote.h"
 #include "regard/core/error.h"
@@ -40,6 +42,7 @@ std::vector<Story> parse_babi(std::span<const std::string> lines,
                               const std::string& name) {
   std::vector<Story> stories;
   std::vector<std::string> told;
+  std::map<std::int64_t, std::int64_t> sentence_of;  // by the number of a line
   std::int64_t number = 0;
   for (const std::string& line : lines) {
     ++number;
@@ -55,7 +58,10 @@ std::vector<Story> parse_babi(std::span<const std::string> lines,
         *read.ptr != ' ') {
       fail("a line must begin with its number and a blank");
     }
-    if (place == 1) told.clear();
+    if (place == 1) {
+      told.clear();
+      sentence_of.clear();
+    }
     const std::string_view rest(read.ptr + 1,
                                 static_cast<std::size_t>(end - read.ptr - 1));
     const std::size_t tab = rest.find('\t');
@@ -63,14 +69,32 @@ std::vector<Story> parse_babi(std::span<const std::string> lines,
       fail("a line must say something");
     }
     if (tab == std::string_view::npos) {
+      sentence_of[place] = std::ssize(told);
       told.emplace_back(trimmed(rest));
       continue;
     }
     const std::string_view after = rest.substr(tab + 1);
     const std::string_view answer = trimmed(after.substr(0, after.find('\t')));
     if (answer.empty()) fail("a question must have an answer after the tab");
-    stories.push_back({told, std::string(trimmed(rest.substr(0, tab))),
-                       std::string(answer), number});
+    Story story = {told, std::string(trimmed(rest.substr(0, tab))),
+                   std::string(answer), number};
+    if (const std::size_t more = after.find('\t'); more != after.npos) {
+      std::istringstream places{std::string(after.substr(more + 1))};
+      for (std::string word; places >> word;) {
+        std::int64_t from = 0;
+        const auto [ptr, error] =
+            std::from_chars(word.data(), word.data() + word.size(), from);
+        const auto found = sentence_of.find(from);
+        if (error != std::errc() || ptr != word.data() + word.size() ||
+            found == sentence_of.end()) {
+          fail(
+              "after the second tab there must be numbers of lines of the "
+              "story that came before");
+        }
+        story.support.push_back(found->second);
+      }
+    }
+    stories.push_back(std::move(story));
   }
   return stories;
 }

@@ -62,6 +62,17 @@ class Reader {
     }
   }
 
+  bool has(Kind kind, const std::string& column) {
+    if (!next_line()) return false;
+    if (kind == Kind::kJsonLines) {
+      return nlohmann::json::parse(current_.begin(), current_.end(), nullptr,
+                                   false)
+          .contains(column);
+    }
+    const std::vector<std::string> names = fields(kind);
+    return std::find(names.begin(), names.end(), column) != names.end();
+  }
+
  private:
   template <typename... Parts>
   [[noreturn]] void fail(const Parts&... parts) const {
@@ -289,6 +300,12 @@ Table read_table(const std::filesystem::path& path,
   table.columns.resize(columns.size());
   visit_table(path, columns, keep_in(table));
   return table;
+}
+
+bool has_column(const std::filesystem::path& path, const std::string& column) {
+  if (!is_table(path)) return false;
+  return Reader(LineReader(path, kWhere), path.string(), {}, {})
+      .has(kind_of(path), column);
 }
 
 void visit_table_without_header(const std::filesystem::path& path,

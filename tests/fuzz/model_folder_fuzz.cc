@@ -14,10 +14,12 @@
 #include "regard/tasks/answerer.h"
 #include "regard/tasks/captioner.h"
 #include "regard/tasks/chat.h"
+#include "regard/tasks/choice_answerer.h"
 #include "regard/tasks/classifier.h"
 #include "regard/tasks/language_model.h"
 #include "regard/tasks/model_kind.h"
 #include "regard/tasks/recommender.h"
+#include "regard/tasks/span_answerer.h"
 #include "regard/tasks/text_encoder.h"
 #include "regard/tasks/translator.h"
 #include "regard/tasks/video_classifier.h"
@@ -101,6 +103,9 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const fs::path& path = folder.path();
   allow_refusal([&] { use(path); });
   allow_refusal([&] { tasks::Answerer::load(path); });
+  allow_refusal([&] { tasks::SpanAnswerer::load(path); });
+  allow_refusal([&] { tasks::ChoiceAnswerer::load(path); });
+  allow_refusal([&] { tasks::find_answer_kind(path); });
   allow_refusal([&] { tasks::Captioner::load(path); });
   allow_refusal([&] { tasks::Classifier::load(path); });
   allow_refusal([&] { tasks::VideoClassifier::load(path); });

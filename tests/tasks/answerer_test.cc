@@ -49,6 +49,9 @@ TEST(StoryFiles, OfBabiKnowWhatWasToldBeforeTheQuestion) {
   EXPECT_THAT(stories[1].sentences,
               ElementsAre("Mary went to the park.", "John left."));
   EXPECT_EQ(stories[1].answer, "John,Mary");
+  // Line 3 is the second sentence: a question is none.
+  EXPECT_THAT(stories[0].support, ElementsAre(0));
+  EXPECT_THAT(stories[1].support, ElementsAre(1, 0));
   EXPECT_THAT(stories[2].sentences, ElementsAre("Sun."));
   EXPECT_EQ(stories[2].line, 6);
 }
@@ -76,6 +79,9 @@ TEST(StoryFiles, NameTheLineThatIsWrong) {
           "line 2: a question must have an answer after the tab");
   refused("1 \n", "line 1: a line must say something");
   refused("0 Sun.\n", "line 1: a line must begin with its number");
+  refused("1 Sun.\n2 What?\tsun\t2\n",
+          "line 2: after the second tab there must be numbers of lines of the "
+          "story that came before");
 }
 
 // Reads the sentences by their words alone, whoever made them.
@@ -156,6 +162,18 @@ TEST(AnswerData, HasTheQuestionFirstAndForgetsTheOldest) {
                  "of the 2 that the training stories have"));
 }
 
+TEST(AnswerData, MarksTheSentencesThatTheAnswerFollowsFrom) {
+  const auto tokenizer = text::make_word_tokenizer(Strings{"a a a b b c"});
+  const AnswererConfig config = small_config(tokenizer->size());
+  // Three sentences are read, from the last one back; the first is forgotten.
+  const std::vector<Story> stories = {
+      {{"c", "a", "b a", "b"}, "a c", "west", 7, {0, 2}},
+      {{"c"}, "a c", "west", 8}};
+  const AnswerData data = encode_stories(stories, *tokenizer, config);
+  EXPECT_THAT(data.stories[0].support, ElementsAre(0, 0, 1, 0));
+  EXPECT_THAT(data.stories[1].support, IsEmpty());
+}
+
 TEST(Answerer, RefusesConfigsThatMakeNoSense) {
   const AnswerData none;
   const auto refused = [&](auto change, const char* message) {
@@ -174,6 +192,10 @@ TEST(Answerer, RefusesConfigsThatMakeNoSense) {
           "Answerer: pooling must be that of the first token");
   refused([](AnswererConfig& c) { c.label_smoothing = 1; },
           "Answerer: label_smoothing must be in [0, 1); it is 1");
+  refused([](AnswererConfig& c) { c.blank_sentences = 1; },
+          "Answerer: blank_sentences must be in [0, 1); it is 1");
+  refused([](AnswererConfig& c) { c.word_layers = -1; },
+          "Answerer: word_layers must be in 0 .. 1024; it is -1");
 }
 
 // Two people go east or west, one of them twice; the last time counts.
@@ -236,6 +258,62 @@ TEST(Answerer, LearnsThatTheLastSentenceAboutAPersonCounts) {
     EXPECT_GT(sum, 0.0f);
     EXPECT_LT(sum, 1.0f);
   }
+}
+
+// "ada follows ben" and who follows whom: the words are the same both ways.
+std::vector<Story> followers(int count, std::uint64_t seed) {
+  const Strings people = {"ada", "ben", "clara", "david"};
+  Random random(seed);
+  std::vector<Story> stories;
+  for (int i = 0; i < count; ++i) {
+    const std::int64_t a = random.below(4);
+    const std::int64_t b = (a + 1 + random.below(3)) % 4;
+    const std::string& first = people[static_cast<std::size_t>(a)];
+    const std::string& second = people[static_cast<std::size_t>(b)];
+    const bool told_last = random.below(2) == 0;
+    Story story = {{"it rains", "it snows"}, "who is first", second};
+    story.sentences[told_last ? 1 : 0] = first + " follows " + second;
+    story.support = {told_last ? 1 : 0};
+    stories.push_back(std::move(story));
+  }
+  return stories;
+}
+
+TEST(Answerer, LearnsTheOrderOfWordsAndWhereTheAnswerIsFrom) {
+  const Strings words = {
+      "ada ben clara david follows who is first it rains snows"};
+  const auto tokenizer = text::make_word_tokenizer(words);
+  AnswererConfig config = small_config(tokenizer->size());
+  config.answers = {"ada", "ben", "clara", "david"};
+  config.encoder.max_length = 6;
+  config.word_layers = 1;
+  config.support = true;
+  config.blank_sentences = 0.2f;
+  const AnswerData training =
+      encode_stories(followers(600, 1), *tokenizer, config);
+  const AnswerData none;
+  ExampleTask task = make_answer_task(config, training, none, 1);
+  train::TrainingOptions options;
+  options.max_updates = 150;
+  options.batch_tokens = 600;
+  options.schedule = {.kind = train::ScheduleKind::kConstant, .peak = 1e-2};
+  const TemporaryFolder folder;
+  train::Observer nobody;
+  const StateDict weights = train::train(task, options, folder / "training",
+                                         train::Start::kNew, nobody)
+                                .weights;
+  save_answerer(folder.path(), config, *tokenizer, weights);
+  const Answerer model = Answerer::load(folder.path());
+  int right = 0, supported = 0;
+  for (const Story& story : followers(50, 2)) {
+    const Answer answer = model.explain(story, {.count = 1});
+    right += answer.text == story.answer;
+    ASSERT_EQ(answer.support.size(), 2u);
+    supported +=
+        (answer.support[1] > answer.support[0]) == (story.support[0] == 1);
+  }
+  EXPECT_GE(right, 45);
+  EXPECT_GE(supported, 45);
 }
 
 }  // namespace

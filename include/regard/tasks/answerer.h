@@ -17,6 +17,15 @@
 
 namespace regard::tasks {
 
+// Where the answers of a model come from, by the kind that its config.json
+// names. Throws IoError where there is none, and ParseError for another kind.
+enum class AnswerKind {
+  kKnown,    // those of its training data: Answerer
+  kSpans,    // quotes of the text: SpanAnswerer
+  kChoices,  // given with the question: ChoiceAnswerer
+};
+AnswerKind find_answer_kind(const std::filesystem::path& folder);
+
 // What is known, in its order, a question about it, and the answer where it is
 // known.
 struct Story {
@@ -24,6 +33,9 @@ struct Story {
   std::string question;
   std::string answer = "";
   std::int64_t line = 0;  // of the file
+  // Which sentences the answer follows from, by their numbers from 0 on; empty
+  // where nobody has said it.
+  std::vector<std::int64_t> support = {};
 };
 
 // Sentences end at a line end, or at . ! ? (or their Chinese forms) before a
@@ -32,8 +44,10 @@ std::vector<std::string> split_sentences(std::string_view text);
 
 // A table (regard/text/table.h) with the columns context, question and answer;
 // or a .txt in the format of bAbI: numbered lines, where number 1 begins a new
-// story, and a line with a tab is a question, a tab and its answer. Throws what
-// read_table() throws, and ParseError with the number of a line that is not so.
+// story, and a line with a tab is a question, a tab and its answer, and where
+// there is one more tab, the numbers of the lines that it follows from. Throws
+// what read_table() throws, and ParseError with the number of a line that is
+// not so.
 std::vector<Story> read_stories(const std::filesystem::path& path);
 // The lines of a file in that format; `name` stands in the texts of errors.
 std::vector<Story> parse_babi(std::span<const std::string> lines,
@@ -45,7 +59,15 @@ struct AnswererConfig {
   nn::EncoderConfig encoder;
   std::vector<std::string> answers;  // at least two, none twice
   std::int64_t max_words = 64;       // of a sentence; the rest is not read
-  float label_smoothing = 0.0f;      // for training alone
+  // Layers of an encoder of the same sizes that reads the words of a sentence
+  // before they become one vector; it knows nothing of other sentences.
+  std::int64_t word_layers = 0;
+  // Learns which sentences an answer follows from, too.
+  bool support = false;
+  // For training alone, in [0, 1): how often a blank sentence stands before
+  // another one, so that places are known roughly, not to the letter.
+  float blank_sentences = 0.0f;
+  float label_smoothing = 0.0f;
 };
 
 // A story as the encoder reads it: the question, and then the sentences from
@@ -53,6 +75,8 @@ struct AnswererConfig {
 struct EncodedStory {
   std::vector<std::int32_t> words;    // of all, one after the other
   std::vector<std::int32_t> lengths;  // of the question and each sentence
+  // 1 for each that the answer follows from, else 0; empty where not known.
+  std::vector<std::int32_t> support = {};
 };
 
 struct AnswerData {
@@ -71,9 +95,11 @@ AnswerData encode_stories(std::span<const Story> stories,
 
 // A sentence is the mean of its words, each multiplied element by element with
 // a vector that its place in the sentence has (places.weight [max_words,
-// model_dim], learned, ones at the start), normed. An encoder reads question
-// and sentences as its tokens (kinds.weight [2, model_dim] tells them apart),
-// and a linear layer gives each answer a score (head.weight, head.bias).
+// model_dim], learned), normed. An encoder reads question and sentences as its
+// tokens (kinds.weight [2, model_dim] tells them apart), and a linear layer
+// gives each answer a score (head.weight, head.bias); another one says of each
+// sentence whether the answer follows from it (support.weight [2, model_dim],
+// support.bias), if the config says so: its cross entropy is added to the loss.
 // Borrows the data.
 ExampleTask make_answer_task(const AnswererConfig& config,
                              const AnswerData& training,
@@ -86,6 +112,9 @@ struct Answer {
   // For each sentence of the story its share of the attention, by rollout;
   // where asked for.
   std::vector<float> looked_at = {};
+  // How likely it is that the answer follows from it, for each sentence; where
+  // asked for, of a model that learnt it.
+  std::vector<float> support = {};
 };
 
 // A model that answers questions about what it was told. It is a folder:

@@ -38,6 +38,10 @@ Table read_table(const std::filesystem::path& path,
 Table parse_table(std::string bytes, const std::string& name,
                   std::span<const std::string> columns);
 
+// Does the header, or the first JSON object, have such a column? Throws as
+// read_table() does.
+bool has_column(const std::filesystem::path& path, const std::string& column);
+
 // A file without a header: all columns, as many as its first line has fields.
 // Fields of a .tsv have tabs between them, those of a .csv commas, those of any
 // other file blanks or tabs, one or more. Throws as read_table() does.

@@ -2,12 +2,15 @@
 """How long attention over ranks takes: compute as measured, a network as two numbers.
 
 Follows src/dist: by sequence, queries go to the rank that works on them, keys and values come piece
-by piece while ranks compute, and results go back. By heads, two all-to-alls around the computation.
+by piece while ranks compute, and results go back. By heads, some heads travel while others are computed.
 """
 
 import dataclasses
+import heapq
 
 ELEMENT = 4  # bytes of a float
+PIECE = 4096  # keys that travel together: src/dist/stream.cc
+MOST_GROUPS = 4  # of heads: src/dist/by_heads.cc
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,6 +81,43 @@ def bytes_sent(shape, ranks):
     return moved * 2 * q_row + streamed * 2 * kv_row
 
 
+def pieces_of(shape, ranks):
+    """(owner, (begin, end)) of the keys, in index order."""
+    for owner in range(ranks):
+        at, end = cut(shape.length, owner, ranks)
+        while at < end:
+            last = min(end, (at // PIECE + 1) * PIECE)
+            yield owner, (at, last)
+            at = last
+
+
+def stream_seconds(shape, ranks, rate, network, start):
+    """When each rank has computed. A rank asks for a piece when it begins with the one before."""
+    pieces = list(pieces_of(shape, ranks))
+    row = 2 * shape.kv_heads * shape.dim * ELEMENT
+    free = [start] * (1 if network.shared else 2 * ranks)  # lines out of ranks, then into them
+    now = [start] * ranks  # when a rank has computed what it has
+    asked = [(start, rank, 0) for rank in range(ranks)]
+    while asked:
+        time, rank, number = heapq.heappop(asked)
+        if number == len(pieces):
+            continue
+        owner, keys = pieces[number]
+        wanted = overlap(keys_wanted(shape, rank, ranks), keys)
+        arrival = time
+        if wanted and owner != rank:
+            lines = [0] if network.shared else [owner, ranks + rank]
+            sent = max(time, *(free[line] for line in lines)) + wanted * row / network.bandwidth
+            for line in lines:
+                free[line] = sent
+            arrival = sent + network.latency
+        begun = max(now[rank], arrival)
+        pairs = sum(shape.pairs(chunk, keys) for chunk in chunks_of(shape, rank, ranks))
+        now[rank] = begun + shape.flops(pairs) / rate
+        heapq.heappush(asked, (begun, rank, number + 1))
+    return now
+
+
 def forward_seconds(shape, ranks, rate, network):
     """rate: FLOP/s of a rank."""
     total = shape.flops(shape.pairs((0, shape.length), (0, shape.length)))
@@ -85,24 +125,14 @@ def forward_seconds(shape, ranks, rate, network):
         return total / rate
     row = shape.dim * ELEMENT
     if way(shape, ranks) == "heads":
-        each = bytes_sent(shape, ranks) / (1 if network.shared else ranks)
-        return total / ranks / rate + 2 * network.latency + each / network.bandwidth
+        groups = min(MOST_GROUPS, -(-shape.kv_heads // ranks))
+        each = bytes_sent(shape, ranks) / (1 if network.shared else ranks) / network.bandwidth
+        compute = total / ranks / rate
+        # The first heads come, and the last results go, while nobody computes.
+        return max(compute, each * (1 - 1 / groups)) + each / groups + 2 * network.latency
     held = shape.length / ranks * shape.heads * row * (ranks if network.shared else 1)
     move = network.latency + held * (ranks - 1) / ranks / network.bandwidth
-    now = [move] * ranks
-    begun = list(now)
-    for piece in range(ranks):
-        keys = cut(shape.length, piece, ranks)
-        others = [r for r in range(ranks) if r != piece]
-        leaving = sum(overlap(keys_wanted(shape, r, ranks), keys) for r in others) * 2 * shape.kv_heads * row
-        before = list(begun)
-        for r in range(ranks):
-            # A piece is there when its owner has sent it to all, and finish() waits for what is sent, too.
-            arrival = max(before[r], before[piece]) + network.latency + leaving / network.bandwidth
-            begun[r] = max(now[r], arrival if leaving else before[r])
-            pairs = sum(shape.pairs(chunk, keys) for chunk in chunks_of(shape, r, ranks))
-            now[r] = begun[r] + shape.flops(pairs) / rate
-    return max(now) + move
+    return max(stream_seconds(shape, ranks, rate, network, move)) + move
 
 
 # ---- the plot ----

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""context_parallel_attention over gloo: the bits of one process, for 2 and 4."""
+"""context_parallel_attention over gloo: the bits of one process, for 2 and 4. DDP and FSDP with use()."""
 
 import contextlib
 import os
@@ -131,32 +131,65 @@ class Small(torch.nn.Module):
         return self.out(attended.transpose(1, 2).flatten(2))
 
 
+def sharded(model):
+    """PyTorch's FSDP2, where it is."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    return fully_shard(model, mesh=init_device_mesh("cpu", (dist.get_world_size(),)))
+
+
+def sharded_flat(model):
+    """And the first FSDP."""
+    from torch.distributed.fsdp import FullyShardedDataParallel
+
+    return FullyShardedDataParallel(model, device_id=torch.device("cpu"))
+
+
+WRAPPERS = {"DDP": torch.nn.parallel.DistributedDataParallel, "FSDP": sharded_flat, "FSDP2": sharded}
+
+
 def learn(rank, ranks, place, results):
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{place}", rank=rank, world_size=ranks)
-    torch.manual_seed(1)
-    model = torch.nn.parallel.DistributedDataParallel(Small())
-    batch = torch.randn(4, 5, DIM, generator=torch.Generator().manual_seed(2))[2 * rank:2 * rank + 2]
-    gradients, calls = [], []
+    calls = []
     ours = regard.torch._use._OURS
     attend = ours[torch.nn.functional.scaled_dot_product_attention]
     ours[torch.nn.functional.scaled_dot_product_attention] = lambda *args, **kw: calls.append(1) or attend(*args, **kw)
-    for context in (regard.torch.use(), contextlib.nullcontext()):
-        model.zero_grad()
-        with context:
-            model(batch).square().mean().backward()
-        gradients.append([p.grad.clone() for p in model.parameters()])
-    assert len(calls) == 1  # with use(), and not without
-    for mine, theirs in zip(*gradients):
-        torch.testing.assert_close(mine, theirs)
-    # After DDP's sum, all processes have the same.
-    torch.save(gradients[0], os.path.join(results, str(rank)))
+    batch = torch.randn(2 * ranks, 5, DIM, generator=torch.Generator().manual_seed(2))[2 * rank:2 * rank + 2]
+    for name, wrap in WRAPPERS.items():
+        torch.manual_seed(1)
+        model = wrap(Small())
+        gradients = []
+        calls.clear()
+        for context in (regard.torch.use(), contextlib.nullcontext()):
+            model.zero_grad()
+            with context:
+                model(batch).square().mean().backward()
+            gradients.append([p.grad.to_local().clone() if hasattr(p.grad, "to_local") else p.grad.clone()
+                              for p in model.parameters() if p.grad is not None])
+        assert len(calls) == 1, name  # with use(), and not without
+        assert gradients[0], name
+        for mine, theirs in zip(*gradients):
+            torch.testing.assert_close(mine, theirs, msg=lambda text: f"{name}: {text}")
+        torch.save(gradients[0], os.path.join(results, f"{name}-{rank}"))
     dist.barrier()
     dist.destroy_process_group()
 
 
-def test_distributed_data_parallel_learns_with_use():
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_data_parallel_models_learn_with_use(ranks):
+    """DDP and FSDP: the gradients that they have without us, within rounding."""
     with tempfile.TemporaryDirectory() as folder:
-        mp.spawn(learn, (2, os.path.join(folder, "meeting"), folder), nprocs=2)
-        first, second = (torch.load(os.path.join(folder, str(rank))) for rank in range(2))
-        assert all(torch.equal(a, b) for a, b in zip(first, second))
+        mp.spawn(learn, (ranks, os.path.join(folder, "meeting"), folder), nprocs=ranks)
+        parts = {name: [torch.load(os.path.join(folder, f"{name}-{rank}")) for rank in range(ranks)]
+                 for name in WRAPPERS}
+    whole = parts["DDP"][0]
+    for other in parts["DDP"][1:]:  # after DDP's sum, all processes have the same
+        assert all(torch.equal(a, b) for a, b in zip(whole, other))
+    # And FSDP's shards are the same numbers.
+    for i, gradient in enumerate(whole):
+        torch.testing.assert_close(torch.cat([part[i] for part in parts["FSDP2"]]), gradient)
+    flat = torch.cat([part[0].flatten() for part in parts["FSDP"]])
+    expected = torch.cat([gradient.flatten() for gradient in whole])
+    torch.testing.assert_close(flat[:len(expected)], expected)

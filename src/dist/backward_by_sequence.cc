@@ -170,15 +170,17 @@ class BackwardBySequence {
         keys_(lengths.keys, ranks.size(), kKeyBlock) {}
 
   void run() {
-    fetch_keys();
     begin_rows();
     find_needs();
     if (wants_keys_) {
       for (std::size_t n = 0; n < 2; ++n) make_runs(n);
     }
     add_all();
-    if (wants_rows_) write_rows();
-    if (wants_keys_) write_keys();
+    std::vector<GivenBack> results;
+    if (wants_rows_) write_rows(results);
+    if (wants_keys_) write_keys(results);
+    ranks_.finish();
+    for (GivenBack& result : results) result.put();
   }
 
  private:
@@ -259,25 +261,27 @@ class BackwardBySequence {
         .options = options, .inputs = inputs, .gradients = gradients});
   }
 
-  void fetch_keys() {
-    const auto k = fetch(ranks_, keys_, inputs_.k);
-    const auto v = fetch(ranks_, keys_, inputs_.v);
-    for (std::size_t n = 0; n < 2; ++n) {
-      own_keys_[n] = {keys_.of(ranks_.rank())[n].begin, {k[n], v[n]}};
-    }
-  }
-
-  // Brings the queries to where they are worked on, and prepares their rows.
+  // Brings keys and queries to where they are worked on, and prepares the rows.
   void begin_rows() {
-    auto q = fetch(ranks_, queries_, inputs_.q);
-    auto out = fetch(ranks_, queries_, inputs_.out);
-    auto d_out = fetch(ranks_, queries_, inputs_.d_out);
-    auto lse =
-        fetch(ranks_, queries_, as_const(as_column(options_.log_sum_exp)));
+    std::vector<Fetched> fetched;
+    const auto begin = [&](const Chunks& chunks,
+                           const ConstUntypedView<4>& held) {
+      fetched.push_back(room_for(ranks_, chunks, held));
+      begin_fetch(ranks_, chunks, fetched.back());
+      return fetched.back().worked_on;
+    };
+    const auto k = begin(keys_, inputs_.k);
+    const auto v = begin(keys_, inputs_.v);
+    auto q = begin(queries_, inputs_.q);
+    auto out = begin(queries_, inputs_.out);
+    auto d_out = begin(queries_, inputs_.d_out);
+    auto lse = begin(queries_, as_const(as_column(options_.log_sum_exp)));
     const bool has_d_lse = !inputs_.d_log_sum_exp.is_null();
     std::array<Block, 2> d_lse;
-    if (has_d_lse) {
-      d_lse = fetch(ranks_, queries_, as_column(inputs_.d_log_sum_exp));
+    if (has_d_lse) d_lse = begin(queries_, as_column(inputs_.d_log_sum_exp));
+    ranks_.finish();
+    for (std::size_t n = 0; n < 2; ++n) {
+      own_keys_[n] = {keys_.of(ranks_.rank())[n].begin, {k[n], v[n]}};
     }
     for (std::size_t n = 0; n < 2; ++n) {
       QueryChunk& chunk = chunks_[n];
@@ -440,7 +444,6 @@ class BackwardBySequence {
       }
       add_own(when);
     }
-    ranks_.finish();
   }
 
   Window& own_window(const Arrival& arrival, std::size_t n) {
@@ -537,7 +540,7 @@ class BackwardBySequence {
   }
 
   // dq, and what there is one of a head.
-  void write_rows() {
+  void write_rows(std::vector<GivenBack>& results) {
     for (std::vector<HeadRows<T>>& rows : rows_) {
       parallel_for(options_.threads, std::ssize(rows), [&](std::int64_t i) {
         rows[static_cast<std::size_t>(i)].finish();
@@ -545,7 +548,7 @@ class BackwardBySequence {
     }
     if (!gradients_.q.is_null()) {
       std::array<Block, 2> d_q{chunks_[0].d_q, chunks_[1].d_q};
-      give_back(ranks_, queries_, d_q, gradients_.q);
+      results.emplace_back(ranks_, queries_, d_q, gradients_.q);
     }
     if (wants_sums()) sum_heads();
   }
@@ -688,12 +691,11 @@ class BackwardBySequence {
   }
 
   // The sums as gradients: a pass over no rows.
-  void write_keys() {
-    std::array<Block, 2> d_k, d_v;
+  void write_keys(std::vector<GivenBack>& results) {
     for (std::size_t n = 0; n < 2; ++n) {
       Window& own = own_keys_[n];
-      d_k[n] = own.blocks[0].like(own.blocks[0].positions());
-      d_v[n] = own.blocks[1].like(own.blocks[1].positions());
+      d_k_[n] = own.blocks[0].like(own.blocks[0].positions());
+      d_v_[n] = own.blocks[1].like(own.blocks[1].positions());
     }
     const PartialProblem<T>& problem = *chunks_[0].problem;
     for (KeyRun& run : runs_) {
@@ -707,18 +709,22 @@ class BackwardBySequence {
                                          run.kv_head);
       head.block.keys = keys_of_run(problem, run);
       head.key_run = key_run();
-      head.d_k = at(d_k[run.chunk]);
-      head.d_v = at(d_v[run.chunk]);
-      head.d_k_stride = d_k[run.chunk].view().strides[2];
-      head.d_v_stride = d_v[run.chunk].view().strides[2];
+      head.d_k = at(d_k_[run.chunk]);
+      head.d_v = at(d_v_[run.chunk]);
+      head.d_k_stride = d_k_[run.chunk].view().strides[2];
+      head.d_v_stride = d_v_[run.chunk].view().strides[2];
       head.d_key_sums = run.key_sums();
       head.d_value_sums = run.value_sums;
       kernels::backward_keys(
           head, run.keys.begin, run.keys.end,
           HeadRows<T>::scratch(inputs_.k.shape[3], inputs_.v.shape[3]));
     }
-    if (!gradients_.k.is_null()) give_back(ranks_, keys_, d_k, gradients_.k);
-    if (!gradients_.v.is_null()) give_back(ranks_, keys_, d_v, gradients_.v);
+    if (!gradients_.k.is_null()) {
+      results.emplace_back(ranks_, keys_, d_k_, gradients_.k);
+    }
+    if (!gradients_.v.is_null()) {
+      results.emplace_back(ranks_, keys_, d_v_, gradients_.v);
+    }
   }
 
   Communicator& ranks_;
@@ -733,6 +739,7 @@ class BackwardBySequence {
   std::array<QueryChunk, 2> chunks_;
   std::array<std::vector<HeadRows<T>>, 2> rows_;  // by chunk
   std::vector<KeyRun> runs_;                      // by chunk
+  std::array<Block, 2> d_k_, d_v_;                // by chunk, on their way back
 };
 
 }  // namespace

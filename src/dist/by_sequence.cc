@@ -10,6 +10,7 @@
 #include <atomic>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -80,20 +81,12 @@ class BySequence {
     };
     visit(ranks_, travel, add);
     finish_unseeing();
-    // What is not finite may stand behind a mask: once more, with care.
-    const auto again = gather_values(ranks_, static_cast<char>(again_));
-    if (std::find(again.begin(), again.end(), 1) != again.end()) {
+    // What is not finite may stand behind a mask: once more, with care. Results
+    // travel with the question, as nearly always they are the last ones.
+    if (give_back(chunks, out)) {
       visit(ranks_, travel, add);
+      give_back(chunks, out);
     }
-    std::array<Block, 2> results{std::move(chunks_[0].out),
-                                 std::move(chunks_[1].out)};
-    give_back(ranks_, chunks, results, out);
-    if (options_.log_sum_exp.data() == nullptr) return;
-    for (std::size_t n = 0; n < 2; ++n) {
-      results[n] =
-          packed(as_const(as_column(chunks_[n].rows.view<float, 3>())));
-    }
-    give_back(ranks_, chunks, results, as_column(options_.log_sum_exp));
   }
 
  private:
@@ -245,6 +238,26 @@ class BySequence {
     }
     block.same_keys = false;
     return seen;
+  }
+
+  // Sends and takes all results. Whether some rank must go again.
+  bool give_back(const Chunks& chunks, const UntypedView<4>& out) {
+    std::array<Block, 2> results{chunks_[0].out, chunks_[1].out};
+    GivenBack of_out(ranks_, chunks, results, out);
+    std::optional<GivenBack> of_rows;
+    std::array<Block, 2> columns;
+    if (options_.log_sum_exp.data() != nullptr) {
+      for (std::size_t n = 0; n < 2; ++n) {
+        columns[n] =
+            packed(as_const(as_column(chunks_[n].rows.view<float, 3>())));
+      }
+      of_rows.emplace(ranks_, chunks, columns, as_column(options_.log_sum_exp));
+    }
+    const auto again =
+        gather_values(ranks_, static_cast<char>(again_.exchange(false)));
+    of_out.put();
+    if (of_rows) of_rows->put();
+    return std::find(again.begin(), again.end(), 1) != again.end();
   }
 
   // Writes the results of rows that see no key at all.

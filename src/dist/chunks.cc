@@ -107,25 +107,20 @@ void begin_fetch(Communicator& ranks, const Chunks& chunks, Fetched& fetched) {
   exchange(ranks, chunks, fetched.held, fetched.worked_on, Way::kToWorker);
 }
 
-std::array<Block, 2> fetch(Communicator& ranks, const Chunks& chunks,
-                           const ConstUntypedView<4>& held) {
-  Fetched fetched = room_for(ranks, chunks, held);
-  begin_fetch(ranks, chunks, fetched);
-  ranks.finish();
-  return fetched.worked_on;
-}
-
 std::array<Block, 2> room_for_results(Communicator& ranks, const Chunks& chunks,
                                       const UntypedView<4>& held) {
   return places(ranks, chunks, writable_block(held));
 }
 
-void give_back(Communicator& ranks, const Chunks& chunks,
-               std::array<Block, 2>& worked_on, const UntypedView<4>& held) {
-  Block own = writable_block(held);
-  exchange(ranks, chunks, own, worked_on, Way::kToHolder);
-  ranks.finish();
-  if (!lies_as_block(held)) copy(own.const_view(), held);
+GivenBack::GivenBack(Communicator& ranks, const Chunks& chunks,
+                     std::array<Block, 2>& worked_on,
+                     const UntypedView<4>& held)
+    : own_(writable_block(held)), held_(held) {
+  exchange(ranks, chunks, own_, worked_on, Way::kToHolder);
+}
+
+void GivenBack::put() {
+  if (!lies_as_block(held_)) copy(own_.const_view(), held_);
 }
 
 }  // namespace regard::dist

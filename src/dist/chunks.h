@@ -37,15 +37,21 @@ struct Fetched {
 Fetched room_for(Communicator& ranks, const Chunks& chunks,
                  const ConstUntypedView<4>& held);
 void begin_fetch(Communicator& ranks, const Chunks& chunks, Fetched& fetched);
-// Both, and waits.
-std::array<Block, 2> fetch(Communicator& ranks, const Chunks& chunks,
-                           const ConstUntypedView<4>& held);
 
 // Room for results, in place where a chunk is of what this rank holds.
 std::array<Block, 2> room_for_results(Communicator& ranks, const Chunks& chunks,
                                       const UntypedView<4>& held);
-// Results to those who hold them.
-void give_back(Communicator& ranks, const Chunks& chunks,
-               std::array<Block, 2>& worked_on, const UntypedView<4>& held);
+// Results to those who hold them, in two steps, so that several travel
+// together: begins, and what has come after finish() is put where it is wanted.
+class GivenBack {
+ public:
+  GivenBack(Communicator& ranks, const Chunks& chunks,
+            std::array<Block, 2>& worked_on, const UntypedView<4>& held);
+  void put();
+
+ private:
+  Block own_;
+  UntypedView<4> held_;
+};
 
 }  // namespace regard::dist

@@ -64,7 +64,6 @@ class Visit {
         if (ready[n].size() > 0) use(streams_[n].now, ready[n]);
       }
     }
-    ranks_.finish();
   }
 
  private:
@@ -181,7 +180,7 @@ std::vector<Travel::Piece> held_pieces(std::int64_t length, int ranks,
 
 void visit(Communicator& ranks, const Travel& travel,
            FunctionRef<void(Window&, Part)> use) {
-  if (travel.pieces.empty()) return ranks.finish();
+  if (travel.pieces.empty()) return ranks.finish_receives();
   Visit(ranks, travel).run(use);
 }
 

@@ -64,7 +64,8 @@ std::vector<Travel::Piece> held_pieces(std::int64_t length, int ranks,
 // but for the end of a range. Where pieces cut a unit, its first positions wait
 // for the others. All that this rank has is offered at once, so that nobody
 // waits for it to come so far; the next piece travels while `use` is at work.
-// All ranks call it. What was begun before is waited for, too.
+// All ranks call it. What was begun to be received before is waited for, too;
+// what is sent may still be under way afterwards.
 void visit(Communicator& ranks, const Travel& travel,
            FunctionRef<void(Window&, Part)> use);
 

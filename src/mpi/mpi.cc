@@ -128,11 +128,24 @@ class MpiCommunicator : public dist::Communicator {
     seconds_waited_ += seconds_since(start);
   }
 
-  // Whether something is still under way.
-  bool move_on() {
-    const std::lock_guard lock(mutex_);
-    const bool received = all_done(receives_);
-    return !all_done(sends_) || !received;
+  // What travels while this rank computes goes on when MPI is asked: how long
+  // until it is to be asked again. A question that took long has moved some of
+  // it, and the next ones will, too.
+  Clock::duration move_on() {
+    constexpr auto kMoved = std::chrono::microseconds(10);
+    constexpr auto kMost = std::chrono::microseconds(500);
+    const Clock::time_point start = Clock::now();
+    for (Clock::time_point before = start;;) {
+      {
+        const std::lock_guard lock(mutex_);
+        const bool received = all_done(receives_);
+        if (all_done(sends_) && received) return std::chrono::milliseconds(100);
+      }
+      const Clock::time_point now = Clock::now();
+      if (now - before < kMoved) return std::chrono::milliseconds(2);
+      if (now - start > kMost) return std::chrono::microseconds(200);
+      before = now;
+    }
   }
 
   // Each rank watches the one before it, so that two messages a second go from
@@ -168,9 +181,7 @@ class MpiCommunicator : public dist::Communicator {
         }
         MPI_Abort(MPI_COMM_WORLD, 1);
       }
-      // What travels while this rank computes goes on when MPI is asked.
-      wake_.wait_for(waiting, move_on() ? std::chrono::milliseconds(2)
-                                        : std::chrono::milliseconds(100));
+      wake_.wait_for(waiting, move_on());
     }
     send(after, kGoodbye);
     // Messages that nobody takes would be left when MPI ends.

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Weights of 8 and 4 bits beside those who made them usual: llama.cpp, CTranslate2, ONNX Runtime.
+"""Weights of 8 and 4 bits beside those who made them usual: llama.cpp, CTranslate2, ONNX Runtime,
+OpenVINO.
 
-A language model in Q4_1, a translator and an encoder in int8, each on the same file (ONNX Runtime: on the same weights,
-quantised by its own tool) and the same threads. Before anything is timed the answers are compared; everybody rounds
+A language model in Q4_1, a translator and an encoder in int8, each on the same file (ONNX Runtime and OpenVINO: on the
+same weights, quantised by their own tools) and the same threads. Before anything is timed the answers are compared; everybody rounds
 what goes into a product in a way of its own, so they are alike and not equal.
 """
 
@@ -18,7 +19,8 @@ from lib import harness, native, report, rows
 from lib.rows import Row, Target
 
 DESCRIPTION = "Quantised weights"
-PEERS = ("llamacpp", "ctranslate2", "onnxruntime")
+PEERS = ("llamacpp", "ctranslate2", "onnxruntime", "openvino")
+CALIBRATION = 64  # texts on which OpenVINO measures what goes into products
 HOME = pathlib.Path(__file__).resolve().parent
 MODELS = pathlib.Path.home() / ".cache/regard-models"
 PHRASES = HOME.parent / "tests/tasks/phrasebook.tsv"
@@ -49,6 +51,7 @@ ROWS = rows.by_name([
         Target("llamacpp", 1, 1.3), quick=True),
     *_translation_rows(),
     Row("minilm", "MiniLM int8, texts in batches of 32", EncodeSpec(), Target("onnxruntime", 1, 1.3), quick=True),
+    Row("minilm_openvino", "MiniLM int8 beside OpenVINO, in batches of 32", EncodeSpec(), Target("openvino", 1, 1.3)),
     Row("minilm_float32", "MiniLM int8 beside float32", EncodeSpec(), Target("baseline", 1.6, of="regard fp32")),
 ])
 
@@ -154,10 +157,8 @@ class RegardFloat32(Regard):
     name, role = "regard fp32", "baseline"
 
 
-class OnnxRuntime(_Reader):
-    """Dynamic quantisation of all products, batches of texts of like length, padded."""
-
-    name = "onnxruntime"
+class _Graph(_Reader):
+    """Batches of texts of like length, padded."""
 
     def __init__(self, model, truth, threads, graph):
         import tokenizers
@@ -167,7 +168,7 @@ class OnnxRuntime(_Reader):
         cutter = tokenizers.Tokenizer.from_file(str(model.folder / "tokenizer.json"))
         settings = json.loads((model.folder / "sentence_bert_config.json").read_text(encoding="utf-8"))
         cutter.enable_truncation(settings["max_seq_length"])
-        self._encode = onnx_encoder.batches(cutter, onnx_encoder.session(graph, threads), EncodeSpec().batch)
+        self._encode = onnx_encoder.batches(cutter, self.session(onnx_encoder, cutter, graph), EncodeSpec().batch)
         self._found = None
 
     def work(self, calls):
@@ -178,6 +179,27 @@ class OnnxRuntime(_Reader):
 
     def check(self):
         self.compare(self._found, PEER_COSINE_MUST)
+
+
+class OnnxRuntime(_Graph):
+    """Dynamic quantisation of all products."""
+
+    name = "onnxruntime"
+
+    def session(self, onnx_encoder, cutter, graph):
+        if not (quantised := graph.with_name("int8.onnx")).exists():
+            onnx_encoder.quantise(graph, quantised)
+        return onnx_encoder.session(quantised, self.threads)
+
+
+class OpenVino(_Graph):
+    """Static quantisation, by NNCF."""
+
+    name = "openvino"
+
+    def session(self, onnx_encoder, cutter, graph):
+        cutter.no_padding()
+        return onnx_encoder.openvino_session(graph, cutter, self.model.texts[:CALIBRATION], self.threads)
 
 
 def declare(library):
@@ -270,16 +292,16 @@ class Stage:
             yield Regard(model, truth, threads)
             if row.target.kind == "baseline":
                 yield RegardFloat32(exact, truth, threads)
-            elif "onnxruntime" in c.peers:
-                yield OnnxRuntime(model, truth, threads, self._graph(path))
+            for peer in (OnnxRuntime, OpenVino):
+                if peer.name == row.target.kind and peer.name in c.peers:
+                    yield peer(model, truth, threads, self._graph(path))
 
         return self._conclude(row, contestants, 2.0 * c.library.encoder_work(model.handle))
 
     def _graph(self, path):
         from lib import onnx_encoder
 
-        graph = self.folder / "int8.onnx"
+        graph = self.folder / "float32.onnx"
         if not graph.exists():
-            onnx_encoder.export(path, self.folder / "float32.onnx")
-            onnx_encoder.quantise(self.folder / "float32.onnx", graph)
+            onnx_encoder.export(path, graph)
         return graph

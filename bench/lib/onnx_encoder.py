@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A pretrained encoder as a graph of ONNX: exported from transformers, quantised and run by ONNX Runtime."""
+"""A pretrained encoder as a graph of ONNX: exported from transformers, quantised and run by ONNX Runtime or OpenVINO."""
 
 import warnings
 
@@ -49,6 +49,27 @@ def session(graph, threads):
     options.intra_op_num_threads = threads
     made = onnxruntime.InferenceSession(str(graph), options, providers=["CPUExecutionProvider"])
     return lambda ids, mask: made.run(None, {"input_ids": ids, "attention_mask": mask})[0]
+
+
+def openvino_session(graph, cutter, texts, threads):
+    """The graph in int8 by NNCF, which measures the inputs of products on some texts, and run by OpenVINO."""
+    import logging
+
+    import nncf
+    import openvino
+
+    logging.getLogger("nncf").setLevel(logging.ERROR)
+
+    def inputs(text):
+        cut = cutter.encode(text)
+        return {"input_ids": np.array([cut.ids], dtype=np.int64),
+                "attention_mask": np.array([cut.attention_mask], dtype=np.int64)}
+
+    core = openvino.Core()
+    model = nncf.quantize(core.read_model(graph), nncf.Dataset(texts, inputs), model_type=nncf.ModelType.TRANSFORMER,
+                          subset_size=len(texts))
+    made = core.compile_model(model, "CPU", {"INFERENCE_NUM_THREADS": threads, "NUM_STREAMS": 1})
+    return lambda ids, mask: made({"input_ids": ids, "attention_mask": mask})[0]
 
 
 def batches(cutter, run, size):

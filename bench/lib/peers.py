@@ -10,13 +10,15 @@ import sys
 import venv
 
 # By package name only: where they come from is pip's own setting.
-PACKAGES = ("torch==2.13.0", "numpy", "onnx", "onnxruntime", "ctranslate2", "xllamacpp", "transformers==5.22.2", "gguf")
+PACKAGES = ("torch==2.13.0", "numpy", "onnx", "onnxruntime", "ctranslate2", "xllamacpp", "transformers==5.22.2", "gguf",
+            "openvino", "nncf")
 MODULES = {
     "torch": ("torch",),
     "onnxruntime": ("numpy", "onnx", "onnxruntime"),
     "openblas": (),
     "ctranslate2": ("numpy", "ctranslate2"),
     "llamacpp": ("xllamacpp",),
+    "openvino": ("numpy", "onnx", "openvino", "nncf"),
     "transformers": ("torch", "transformers", "gguf"),
 }
 USUAL = ("torch", "onnxruntime", "openblas")

@@ -172,7 +172,8 @@ def load(path: _Path, *, tokenizer: Optional[_Path] = None,
 
     tokenizer  its folder or file, for a language model that has none inside
     weights    what they become in memory: "float32" is exact; "bfloat16", "int8" and "int4" are smaller and
-               less exact; "as-stored" computes with the integers of a quantised file (not a translator's)
+               less exact; "as-stored" computes with the integers of a quantised file (of a translator: of one that
+               `regard quantize` wrote)
 
     Raises OSError where something cannot be read, ValueError for what is broken or of a kind
     that is not known.

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -23,9 +24,15 @@
 #include "cli/text.h"
 #include "cli/usage_error.h"
 #include "io/read_file.h"
+#include "regard/tasks/classification_score.h"
+#include "regard/tasks/classifier.h"
 #include "regard/tasks/language_model.h"
+#include "regard/tasks/model_kind.h"
 #include "regard/tasks/quantize.h"
+#include "regard/tasks/score.h"
 #include "regard/tasks/text_encoder.h"
+#include "regard/tasks/translator.h"
+#include "regard/text/lines.h"
 
 namespace regard::cli {
 namespace {
@@ -44,8 +51,8 @@ struct QuantizeFlags {
 };
 
 constexpr const char* kFooter =
-    R"(The model is a language model in a GGUF file, or the folder of a pretrained
-encoder (BERT, RoBERTa, DistilBERT, MPNet, ALBERT).
+    R"(The model is a language model in a GGUF file, the folder of a pretrained encoder
+(BERT, RoBERTa, DistilBERT, MPNet, ALBERT), or a folder that `regard train` made.
 
 Of a GGUF file weights may have any type. int8 makes its matrices Q8_0, 8.5 bits a
 weight; int4 makes them Q4_1, 5 bits a weight, and leaves the table of tokens at
@@ -57,14 +64,21 @@ Of an encoder int8 makes the matrices 8.5 bits a weight and int4 makes them 5; t
 tables of words stay as they are. `regard embed --weights as-stored` computes with
 the integers, and gives the vectors of the old folder with `--weights int8`.
 
+Of a model that was trained here the matrices of the layers become as small; its
+tables stay as they are. A translator computes with the integers where `regard
+translate --weights as-stored` says so; everything else reads their values.
+
 The report has a line for each layer: how far its weights moved, as the root of
 the mean square of the change over that of the weights. --measure reads a text
 with both and tells what the change means for the model: of language models the
 perplexity, e to the mean loss a token; of encoders how near the vectors of its
-lines are, as cosines, and for how many lines the nearest other line is the same.
+lines are, as cosines, and for how many lines the nearest other line is the same;
+of translators the BLEU of its pairs (source, tab, target a line); of classifiers
+the accuracy on a table with the columns `text` and `label`.
 
 Examples:
   regard quantize all-MiniLM-L6-v2 --to int8 --out minilm-int8 --measure lines.txt
+  regard quantize my-translator --to int8 --out smaller --measure test.tsv
   regard quantize model-f16.gguf --to int8 --out model-q8.gguf
   regard quantize model-f16.gguf --to int4 --out model-q4.gguf --measure text.txt)";
 
@@ -149,14 +163,14 @@ void print_report(const QuantizeFlags& flags,
     print(json.dump() + "\n");
     return;
   }
-  print(fmt::format("{:15}  {:>8}  {:>10}  {:>10}\n", "layer", "error",
+  print(fmt::format("{:18}  {:>8}  {:>10}  {:>10}\n", "layer", "error",
                     "before", "after"));
   for (const auto& [place, sum] : layers) {
-    print(fmt::format("{:15}  {:>7.2f}%  {:>10}  {:>10}\n",
+    print(fmt::format("{:18}  {:>7.2f}%  {:>10}  {:>10}\n",
                       on_one_line(place.second), 100 * sum.error(),
                       megabytes(sum.before), megabytes(sum.after)));
   }
-  print(fmt::format("{:15}  {:>7.2f}%  {:>10}  {:>10}  -> {}\n", "all",
+  print(fmt::format("{:18}  {:>7.2f}%  {:>10}  {:>10}  -> {}\n", "all",
                     100 * all.error(), megabytes(all.before),
                     megabytes(all.after), on_one_line(flags.out)));
 }
@@ -281,11 +295,102 @@ void quantize_folder(const QuantizeFlags& flags) {
       100 * static_cast<double>(same) / count));
 }
 
+// A number that both models have, and what it is called.
+struct Measure {
+  const char* name;
+  const char* key;
+  std::string what;  // of what it was taken
+  double before = 0, after = 0;
+};
+
+// Of a model that was trained here; value(folder, weights) is what is to be
+// measured. What cannot be measured ends it before anything is written.
+void quantize_measured(
+    const QuantizeFlags& flags, Measure measure,
+    const std::function<double(const std::string&, WeightStorage)>& value) {
+  measure.before = value(flags.model, WeightStorage::kFloat32);
+  const auto report = round(flags, tasks::quantize_trained);
+  measure.after = value(flags.out, WeightStorage::kAsStored);
+  const std::string key = measure.key;
+  print_report(
+      flags, report,
+      {{key + "_before", measure.before}, {key + "_after", measure.after}});
+  if (flags.json) return;
+  print(fmt::format("{} of {} ({}): {:.2f} before, {:.2f} after ({:+.2f})\n",
+                    measure.name, on_one_line(flags.measure), measure.what,
+                    measure.before, measure.after,
+                    measure.after - measure.before));
+}
+
+void quantize_translator(const QuantizeFlags& flags) {
+  const text::Pairs pairs = text::read_tsv(flags.measure);
+  if (pairs.sources.empty()) {
+    throw UsageError("--measure: there are no pairs in '" + flags.measure +
+                     "'");
+  }
+  quantize_measured(
+      flags, {"BLEU", "bleu", fmt::format("{} pairs", pairs.sources.size())},
+      [&](const std::string& model, WeightStorage weights) {
+        const auto translator = tasks::Translator::load(model, weights);
+        const std::string to = translator.config().languages.target;
+        std::vector<std::string> said;
+        for (const auto& found : translator.translate(
+                 pairs.sources,
+                 {.to = to, .threads = {.count = flags.threads}})) {
+          said.push_back(found.front().text);
+        }
+        return tasks::bleu(said, pairs.targets,
+                           {.tokens = to == "zh" ? tasks::ScoreTokens::kZh
+                                                 : tasks::ScoreTokens::k13a})
+            .score;
+      });
+}
+
+void quantize_classifier(const QuantizeFlags& flags) {
+  const tasks::LabelledTexts data = tasks::read_labelled_texts(flags.measure);
+  if (data.size() == 0) {
+    throw UsageError("--measure: there are no texts in '" + flags.measure +
+                     "'");
+  }
+  quantize_measured(
+      flags, {"accuracy", "accuracy", fmt::format("{} texts", data.size())},
+      [&](const std::string& model, WeightStorage) {
+        const auto classifier = tasks::Classifier::load(model);
+        std::vector<std::string> said;
+        for (const auto& found :
+             classifier.classify(data.texts, {.count = flags.threads})) {
+          said.push_back(
+              classifier.config()
+                  .labels[static_cast<std::size_t>(found.front().label)]);
+        }
+        return 100 * tasks::score_labels(data.labels, said).accuracy;
+      });
+}
+
 void run_quantize(const QuantizeFlags& flags) {
   std::error_code error;
-  std::filesystem::is_directory(flags.model, error)
-      ? quantize_folder(flags)
-      : quantize_language_model(flags);
+  if (!std::filesystem::is_directory(flags.model, error)) {
+    return quantize_language_model(flags);
+  }
+  const std::string kind = tasks::trained_kind(flags.model);
+  if (kind.empty()) {
+    if (tasks::find_model_kind(flags.model) != tasks::ModelKind::kTextEncoder) {
+      throw UsageError(
+          "a folder is that of a pretrained encoder, or of a model that "
+          "`regard train` made; others become smaller when they are loaded, "
+          "with --weights int8");
+    }
+    return quantize_folder(flags);
+  }
+  if (flags.measure.empty()) {
+    return print_report(flags, round(flags, tasks::quantize_trained), {});
+  }
+  if (kind == "regard translator") return quantize_translator(flags);
+  if (kind == "regard classifier") return quantize_classifier(flags);
+  throw UsageError(
+      "--measure is for translators and classifiers of those that "
+      "were trained here; this is a '" +
+      kind + "'");
 }
 
 }  // namespace
@@ -295,8 +400,10 @@ Command add_quantize(App& program) {
   App* app = program.add_subcommand(
       "quantize", "A model's file with weights of 8 or 4 bits");
   app->footer(kFooter);
-  app->add_option("MODEL", flags->model,
-                  "A GGUF file, or the folder of a pretrained encoder")
+  app->add_option(
+         "MODEL", flags->model,
+         "A GGUF file, or the folder of a pretrained encoder or of a model "
+         "that was trained here")
       ->type_name("PATH")
       ->required();
   app->add_choice<WeightStorage>(
@@ -307,8 +414,8 @@ Command add_quantize(App& program) {
       ->type_name("PATH")
       ->required();
   app->add_option("--measure", flags->measure,
-                  "A text that tells what the change means: its perplexity, "
-                  "or of an encoder the vectors of its lines")
+                  "A text that tells what the change means: its perplexity; "
+                  "the vectors of its lines; BLEU; accuracy")
       ->type_name("FILE");
   app->add_option("--part", flags->part,
                   "With --measure of a language model: tokens that are read "

@@ -34,10 +34,15 @@ struct TileLayout {
         groups(layout.groups()),
         group(layout.group),
         scale_bytes(layout.scale_bytes()),
-        group_bytes(layout.group_bytes()) {}
+        group_bytes(layout.group_bytes()),
+        half_scales(layout.scales == ScaleType::kFloat16),
+        has_minima(layout.has_minima) {}
   RoundedRowLayout row;
   std::int64_t groups, group;
   std::size_t scale_bytes, group_bytes;
+  // Asked once for each group, which costs nothing; tiles of their own for each
+  // answer would be four times the code.
+  bool half_scales, has_minima;
 };
 
 // The operations on 16 columns that a tile consists of, on each target.
@@ -73,17 +78,10 @@ HWY_INLINE Ints pair_products(Ints codes, Ints x) {
 HWY_INLINE Ints wide_pair_products(Ints codes, Ints x) {
   return _mm256_madd_epi16(codes, x);
 }
-// Written out and in this order: the compiler would begin all rows of a tile at
-// once, and sums would wait in memory for want of registers. They would, too,
-// if an element of an array were the operand itself.
+// As add_wide_products below: in this order.
 HWY_INLINE void add_to_16(Ints& sum, Ints x) {
   Ints now = sum;
   asm volatile("vpaddw %1, %0, %0" : "+x"(now) : "x"(x));
-  sum = now;
-}
-HWY_INLINE void add_to_32(Ints& sum, Ints x) {
-  Ints now = sum;
-  asm volatile("vpaddd %1, %0, %0" : "+x"(now) : "x"(x));
   sum = now;
 }
 HWY_INLINE Ints pair_sums(Ints products) {
@@ -92,19 +90,48 @@ HWY_INLINE Ints pair_sums(Ints products) {
 HWY_INLINE Floats to_floats(Ints x) { return _mm256_cvtepi32_ps(x); }
 HWY_INLINE Floats zero_floats() { return _mm256_setzero_ps(); }
 HWY_INLINE Floats broadcast(float x) { return _mm256_set1_ps(x); }
+HWY_INLINE Floats add(Floats a, Floats b) { return _mm256_add_ps(a, b); }
 HWY_INLINE Floats multiply(Floats a, Floats b) { return _mm256_mul_ps(a, b); }
 HWY_INLINE Floats multiply_add(Floats a, Floats b, Floats c) {
   return _mm256_fmadd_ps(a, b, c);
 }
 HWY_INLINE void store(Floats x, float* to) { _mm256_storeu_ps(to, x); }
-template <ScaleType kType>
-HWY_INLINE Floats load_scales(const std::byte* at, int part) {
-  if constexpr (kType == ScaleType::kFloat16) {
-    return _mm256_cvtph_ps(
-        _mm_loadu_si128(reinterpret_cast<const __m128i*>(at + 16 * part)));
+HWY_INLINE Floats load_floats(const float* at) { return _mm256_loadu_ps(at); }
+HWY_INLINE Floats load_halves(const std::byte* at) {
+  return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(at)));
+}
+// sum[p] += pairs of x times pairs of codes, x being kOffset bytes into row
+// kRow of a tile. Written out and in this order: the compiler would begin all
+// rows at once, and sums would wait in memory for want of registers. They
+// would, too, if an element of an array were the operand itself. Of three rows
+// each all addresses have two registers.
+template <int kRow, int kOffset>
+HWY_INLINE void add_wide_products(const Ints (&codes)[kParts],
+                                  const std::byte* x, std::size_t row_bytes,
+                                  Ints (&sum)[kParts]) {
+  Ints sum0 = sum[0], sum1 = sum[1], two, products;
+#define REGARD_ADD_WIDE_PRODUCTS(address)                                \
+  asm volatile("vpbroadcastd " address                                   \
+               ", %[two]\n\t"                                            \
+               "vpmaddwd %[two], %[codes0], %[products]\n\t"             \
+               "vpmaddwd %[two], %[codes1], %[two]\n\t"                  \
+               "vpaddd %[products], %[sum0], %[sum0]\n\t"                \
+               "vpaddd %[two], %[sum1], %[sum1]"                         \
+               : [sum0] "+x"(sum0), [sum1] "+x"(sum1), [two] "=&x"(two), \
+                 [products] "=&x"(products)                              \
+               : [x] "r"(x), [stride] "r"(row_bytes), [at] "i"(kOffset), \
+                 [codes0] "x"(codes[0]), [codes1] "x"(codes[1])          \
+               : "memory")
+  if constexpr (kRow == 0) {
+    REGARD_ADD_WIDE_PRODUCTS("%c[at](%[x])");
+  } else if constexpr (kRow == 1) {
+    REGARD_ADD_WIDE_PRODUCTS("%c[at](%[x],%[stride])");
   } else {
-    return _mm256_loadu_ps(reinterpret_cast<const float*>(at + 32 * part));
+    REGARD_ADD_WIDE_PRODUCTS("%c[at](%[x],%[stride],2)");
   }
+#undef REGARD_ADD_WIDE_PRODUCTS
+  sum[0] = sum0;
+  sum[1] = sum1;
 }
 #else
 constexpr int kParts = 1;
@@ -136,53 +163,80 @@ HWY_INLINE Ints wide_pair_products(Ints codes, Ints x) {
   return _mm512_madd_epi16(codes, x);
 }
 HWY_INLINE void add_to_16(Ints& sum, Ints x) { sum = _mm512_add_epi16(sum, x); }
-HWY_INLINE void add_to_32(Ints& sum, Ints x) { sum = _mm512_add_epi32(sum, x); }
 HWY_INLINE Ints pair_sums(Ints products) {
   return wide_pair_products(products, _mm512_set1_epi16(1));
 }
 HWY_INLINE Floats to_floats(Ints x) { return _mm512_cvtepi32_ps(x); }
 HWY_INLINE Floats zero_floats() { return _mm512_setzero_ps(); }
 HWY_INLINE Floats broadcast(float x) { return _mm512_set1_ps(x); }
+HWY_INLINE Floats add(Floats a, Floats b) { return _mm512_add_ps(a, b); }
 HWY_INLINE Floats multiply(Floats a, Floats b) { return _mm512_mul_ps(a, b); }
 HWY_INLINE Floats multiply_add(Floats a, Floats b, Floats c) {
   return _mm512_fmadd_ps(a, b, c);
 }
 HWY_INLINE void store(Floats x, float* to) { _mm512_storeu_ps(to, x); }
-template <ScaleType kType>
-HWY_INLINE Floats load_scales(const std::byte* at, int) {
-  if constexpr (kType == ScaleType::kFloat16) {
-    return _mm512_cvtph_ps(
-        _mm256_loadu_si256(reinterpret_cast<const __m256i*>(at)));
-  } else {
-    return _mm512_loadu_ps(at);
-  }
+HWY_INLINE Floats load_floats(const float* at) { return _mm512_loadu_ps(at); }
+HWY_INLINE Floats load_halves(const std::byte* at) {
+  return _mm512_cvtph_ps(
+      _mm256_loadu_si256(reinterpret_cast<const __m256i*>(at)));
+}
+template <int kRow, int kOffset>
+HWY_INLINE void add_wide_products(const Ints (&codes)[kParts],
+                                  const std::byte* x, std::size_t row_bytes,
+                                  Ints (&sum)[kParts]) {
+  const Ints two = broadcast_four(x + kRow * row_bytes + kOffset);
+  sum[0] = _mm512_add_epi32(sum[0], wide_pair_products(codes[0], two));
 }
 #endif
 
 constexpr std::size_t kPartBytes = sizeof(Ints);
 constexpr int kPartColumns = kColumns / kParts;
 
+HWY_INLINE Floats load_scales(const TileLayout& layout, const std::byte* at,
+                              int part) {
+  if (layout.half_scales) return load_halves(at + part * kPartColumns * 2);
+  return load_floats(reinterpret_cast<const float*>(at) + part * kPartColumns);
+}
+
+// Two steps of k of all rows of a tile, the last of which is kRow.
+template <int kRow, int kStep, int kRows>
+HWY_INLINE void add_step(const Ints (&code)[kParts], const std::byte* first,
+                         const std::byte* fourth, std::size_t row_bytes,
+                         Ints (&sum)[kRows][kParts]) {
+  if constexpr (kRow > 0) {
+    add_step<kRow - 1, kStep>(code, first, fourth, row_bytes, sum);
+  }
+  add_wide_products<kRow % 3, kStep * 4>(code, kRow < 3 ? first : fourth,
+                                         row_bytes, sum[kRow]);
+}
+template <int kStep, int kRows>
+HWY_INLINE void add_steps(const std::byte* HWY_RESTRICT codes,
+                          const std::byte* first, const std::byte* fourth,
+                          std::size_t row_bytes, Ints (&sum)[kRows][kParts]) {
+  if constexpr (kStep > 0) {
+    add_steps<kStep - 1>(codes, first, fourth, row_bytes, sum);
+  }
+  Ints code[kParts];
+  HWY_UNROLL(2)
+  for (int p = 0; p < kParts; ++p) {
+    code[p] = load_widened(codes + (kStep * kParts + p) * kPartBytes / 2);
+  }
+  add_step<kRows - 1, kStep>(code, first, fourth, row_bytes, sum);
+}
+
 // The integer sums of one group; rows of x are row_bytes apart.
 template <int kRows>
 HWY_INLINE void sum_group_8(const std::byte* HWY_RESTRICT codes,
                             std::int64_t group, const std::byte* HWY_RESTRICT x,
                             std::size_t row_bytes, Ints (&sum)[kRows][kParts]) {
-  for (std::int64_t i = 0; i < group; i += 2) {
-    Ints code[kParts];
-    HWY_UNROLL(2)
-    for (int p = 0; p < kParts; ++p) {
-      code[p] = load_widened(codes + p * kPartBytes / 2);
-    }
-    HWY_UNROLL(6)
-    for (int r = 0; r < kRows; ++r) {
-      const Ints two = broadcast_four(x + r * row_bytes);
-      HWY_UNROLL(2)
-      for (int p = 0; p < kParts; ++p) {
-        add_to_32(sum[r][p], wide_pair_products(code[p], two));
-      }
-    }
-    codes += kParts * kPartBytes / 2;
-    x += 2 * sizeof(std::int16_t);
+  static_assert(kRows <= 6);
+  constexpr int kSteps = 4;  // a group is a multiple of 8
+  const std::byte* fourth = x + 3 * row_bytes;
+  for (std::int64_t i = 0; i < group; i += 2 * kSteps) {
+    add_steps<kSteps - 1>(codes, x, fourth, row_bytes, sum);
+    codes += kSteps * kParts * kPartBytes / 2;
+    x += kSteps * 2 * sizeof(std::int16_t);
+    fourth += kSteps * 2 * sizeof(std::int16_t);
   }
 }
 
@@ -219,9 +273,9 @@ HWY_INLINE void sum_group_4(const std::byte* HWY_RESTRICT codes,
   }
 }
 
-template <int kRows, CodeBits kBits, ScaleType kScales, bool kMinima>
+template <int kRows, CodeBits kBits>
 HWY_INLINE void quantised_tile(const TileLayout& layout, const std::byte* panel,
-                               const std::byte* a, float* c,
+                               const std::byte* a, const float* bias, float* c,
                                std::int64_t c_stride) {
   constexpr bool kWide = kBits == CodeBits::k8;
   const std::int64_t groups = layout.groups;
@@ -247,7 +301,8 @@ HWY_INLINE void quantised_tile(const TileLayout& layout, const std::byte* panel,
       HWY_UNROLL(2)
       for (int p = 0; p < kParts; ++p) sum[r][p] = zero_ints();
     }
-    const std::byte* const codes = panel + (kMinima ? 2 : 1) * scale_bytes;
+    const std::byte* const codes =
+        panel + (layout.has_minima ? 2 : 1) * scale_bytes;
     if constexpr (kWide) {
       sum_group_8<kRows>(codes, layout.group, x, row.bytes, sum);
     } else {
@@ -256,7 +311,7 @@ HWY_INLINE void quantised_tile(const TileLayout& layout, const std::byte* panel,
     x += x_bytes;
     HWY_UNROLL(2)
     for (int p = 0; p < kParts; ++p) {
-      const Floats scale = load_scales<kScales>(panel, p);
+      const Floats scale = load_scales(layout, panel, p);
       HWY_UNROLL(6)
       for (int r = 0; r < kRows; ++r) {
         Floats factor = scale;
@@ -265,8 +320,8 @@ HWY_INLINE void quantised_tile(const TileLayout& layout, const std::byte* panel,
         }
         total[r][p] = multiply_add(to_floats(sum[r][p]), factor, total[r][p]);
       }
-      if constexpr (kMinima) {
-        const Floats minimum = load_scales<kScales>(panel + scale_bytes, p);
+      if (layout.has_minima) {
+        const Floats minimum = load_scales(layout, panel + scale_bytes, p);
         HWY_UNROLL(6)
         for (int r = 0; r < kRows; ++r) {
           total[r][p] = multiply_add(
@@ -283,6 +338,9 @@ HWY_INLINE void quantised_tile(const TileLayout& layout, const std::byte* panel,
       if constexpr (kWide) {
         result = multiply(result, broadcast(scales[r * row_floats]));
       }
+      if (bias != nullptr) {
+        result = add(result, load_floats(bias + p * kPartColumns));
+      }
       store(result, c + r * c_stride + p * kPartColumns);
     }
   }
@@ -290,17 +348,16 @@ HWY_INLINE void quantised_tile(const TileLayout& layout, const std::byte* panel,
 
 #else  // any other target: the definition, column by column
 
-template <ScaleType kType>
-HWY_INLINE float scale_at(const std::byte* at, int column) {
-  if constexpr (kType == ScaleType::kFloat16) {
+HWY_INLINE float scale_at(const TileLayout& layout, const std::byte* at,
+                          int column) {
+  if (layout.half_scales) {
     Float16 half;
     std::memcpy(&half.bits, at + 2 * column, 2);
     return static_cast<float>(half);
-  } else {
-    float scale;
-    std::memcpy(&scale, at + 4 * column, 4);
-    return scale;
   }
+  float scale;
+  std::memcpy(&scale, at + 4 * column, 4);
+  return scale;
 }
 
 template <CodeBits kBits>
@@ -316,9 +373,9 @@ HWY_INLINE int code_at(const std::byte* codes, std::int64_t i, int column) {
   }
 }
 
-template <int kRows, CodeBits kBits, ScaleType kScales, bool kMinima>
+template <int kRows, CodeBits kBits>
 HWY_INLINE void quantised_tile(const TileLayout& layout, const std::byte* panel,
-                               const std::byte* a, float* c,
+                               const std::byte* a, const float* bias, float* c,
                                std::int64_t c_stride) {
   constexpr bool kWide = kBits == CodeBits::k8;
   using Code = std::conditional_t<kWide, std::int16_t, std::int8_t>;
@@ -333,49 +390,44 @@ HWY_INLINE void quantised_tile(const TileLayout& layout, const std::byte* panel,
       float total = 0.0f;
       const std::byte* at = panel;
       for (std::int64_t g = 0; g < groups; ++g, at += layout.group_bytes) {
-        const std::byte* const codes = at + (kMinima ? 2 : 1) * scale_bytes;
+        const std::byte* const codes =
+            at + (layout.has_minima ? 2 : 1) * scale_bytes;
         std::int32_t sum = 0;
         for (std::int64_t i = 0; i < layout.group; ++i) {
           sum += code_at<kBits>(codes, i, column) * x[g * layout.group + i];
         }
-        float factor = scale_at<kScales>(at, column);
+        float factor = scale_at(layout, at, column);
         if (!kWide) factor *= scales[g];
         total = std::fma(static_cast<float>(sum), factor, total);
-        if (kMinima) {
-          total = std::fma(scale_at<kScales>(at + scale_bytes, column), sums[g],
+        if (layout.has_minima) {
+          total = std::fma(scale_at(layout, at + scale_bytes, column), sums[g],
                            total);
         }
       }
-      c[r * c_stride + column] = kWide ? total * scales[0] : total;
+      if (kWide) total *= scales[0];
+      if (bias != nullptr) total += bias[column];
+      c[r * c_stride + column] = total;
     }
   }
 }
 #endif
 
 // A tile of `rows` rows, at most kMost.
-template <int kMost, CodeBits kBits, ScaleType kScales, bool kMinima>
+template <int kMost, CodeBits kBits>
 HWY_INLINE void tile_of(std::int64_t rows, const TileLayout& layout,
-                        const std::byte* panel, const std::byte* a, float* c,
-                        std::int64_t c_stride) {
+                        const std::byte* panel, const std::byte* a,
+                        const float* bias, float* c, std::int64_t c_stride) {
   if constexpr (kMost > 1) {
     if (rows < kMost) {
-      return tile_of<kMost - 1, kBits, kScales, kMinima>(rows, layout, panel, a,
-                                                         c, c_stride);
+      return tile_of<kMost - 1, kBits>(rows, layout, panel, a, bias, c,
+                                       c_stride);
     }
   }
-  quantised_tile<kMost, kBits, kScales, kMinima>(layout, panel, a, c, c_stride);
-}
-
-HWY_INLINE void add_bias(const float* HWY_RESTRICT bias, std::int64_t rows,
-                         std::int64_t columns, std::int64_t c_stride,
-                         float* HWY_RESTRICT c) {
-  for (; rows > 0; --rows, c += c_stride) {
-    for (std::int64_t j = 0; j < columns; ++j) c[j] += bias[j];
-  }
+  quantised_tile<kMost, kBits>(layout, panel, a, bias, c, c_stride);
 }
 
 // All rows over all panels: a panel stays in the cache while the rows pass.
-template <CodeBits kBits, ScaleType kScales, bool kMinima>
+template <CodeBits kBits>
 HWY_NOINLINE void quantised_panels(const QuantisedGemm& job) {
   // The sums of a tile fill the registers of AVX2 but for the codes and inputs.
   constexpr int kRows = kBits == CodeBits::k8 ? 6 : 4;
@@ -387,22 +439,24 @@ HWY_NOINLINE void quantised_panels(const QuantisedGemm& job) {
        column += kColumns, panel += panel_bytes) {
     const std::int64_t columns =
         std::min<std::int64_t>(kColumns, job.n - column);
+    // The last panel may be wider than c.
+    const bool fits = columns == kColumns;
+    HWY_ALIGN float last_bias[kColumns] = {};
+    const float* bias = job.bias;
+    if (bias != nullptr) {
+      bias += column;
+      if (!fits) bias = (std::copy_n(bias, columns, last_bias), last_bias);
+    }
     for (std::int64_t row = 0; row < job.m; row += kRows) {
       const std::byte* const a =
           job.a + static_cast<std::size_t>(row) * layout.row.bytes;
       const std::int64_t rows = std::min<std::int64_t>(kRows, job.m - row);
       float* const to = job.c + row * job.c_stride + column;
-      // The last panel may be wider than c.
       HWY_ALIGN float c[kRows * kColumns];
-      const bool fits = columns == kColumns;
-      tile_of<kRows, kBits, kScales, kMinima>(rows, layout, panel, a,
-                                              fits ? to : c,
-                                              fits ? job.c_stride : kColumns);
+      tile_of<kRows, kBits>(rows, layout, panel, a, bias, fits ? to : c,
+                            fits ? job.c_stride : kColumns);
       for (std::int64_t r = 0; r < (fits ? 0 : rows); ++r) {
         std::copy_n(c + r * kColumns, columns, to + r * job.c_stride);
-      }
-      if (job.bias != nullptr) {
-        add_bias(job.bias + column, rows, columns, job.c_stride, to);
       }
     }
   }

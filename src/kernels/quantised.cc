@@ -20,23 +20,12 @@ namespace HWY_NAMESPACE {
 void run_round_groups(const RoundedGroups& row) { round_groups(row); }
 void run_round_wide(const RoundedWide& row) { round_wide(row); }
 
-template <CodeBits kBits, ScaleType kScales>
-void with_minima(const QuantisedGemm& job) {
-  job.layout->has_minima ? quantised_panels<kBits, kScales, true>(job)
-                         : quantised_panels<kBits, kScales, false>(job);
-}
-template <CodeBits kBits>
-void with_scales(const QuantisedGemm& job) {
-  job.layout->scales == ScaleType::kFloat16
-      ? with_minima<kBits, ScaleType::kFloat16>(job)
-      : with_minima<kBits, ScaleType::kFloat32>(job);
-}
 void run_quantised_gemm(const QuantisedGemm& job) {
   switch (job.layout->bits) {
     case CodeBits::k8:
-      return with_scales<CodeBits::k8>(job);
+      return quantised_panels<CodeBits::k8>(job);
     case CodeBits::k4:
-      return with_scales<CodeBits::k4>(job);
+      return quantised_panels<CodeBits::k4>(job);
   }
 }
 

@@ -14,6 +14,7 @@
 #include "regard/core/error.h"
 #include "regard/core/float16.h"
 #include "tasks/parameter_source.h"
+#include "tasks/rounded_state.h"
 
 namespace regard::tasks {
 namespace {

@@ -43,13 +43,6 @@ struct EncoderWeights {
   Tensor relative_bias{Shape{0}};
 };
 
-// How a file keeps a matrix [out, in] of few bits: codes under its name, and
-// beside them scales and, of 4 bits, minima [out, groups] with these endings.
-// Codes of 8 bits are int8 [out, in]; of 4 bits uint8 [out, in / 2], the even
-// column in the lower half.
-inline constexpr const char* kScalesEnding = ".scales";
-inline constexpr const char* kMinimaEnding = ".minima";
-
 // The names in `file` of the matrices that are multiplied, sorted. Throws
 // ParseError where one is missing.
 std::vector<std::string> encoder_matrices(const SafetensorsFile& file,

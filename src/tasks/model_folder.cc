@@ -13,6 +13,7 @@
 #include "regard/core/error.h"
 #include "regard/core/float16.h"
 #include "regard/io/safetensors.h"
+#include "tasks/rounded_state.h"
 #include "text/tokenizers.h"
 
 namespace regard::tasks {
@@ -122,6 +123,7 @@ ModelFolder load_model_without_tokenizer(const fs::path& folder,
                       kind, "'; it is ", io::in_quotes(found));
   }
   StateDict stored = SafetensorsFile::open(folder / kWeightsFile).state_dict();
+  widen_codes(stored, where);
   for (auto& [name, tensor] : stored) {
     model.weights.emplace(name, to_float32(std::move(tensor), name, where));
   }

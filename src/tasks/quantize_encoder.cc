@@ -1,195 +1,80 @@
 // SPDX-License-Identifier: Apache-2.0
-// A pretrained encoder's folder with matrices of fewer bits.
+// Folders of models with matrices of fewer bits.
 #include <algorithm>
-#include <cmath>
-#include <cstddef>
-#include <cstring>
-#include <limits>
+#include <array>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
 #include <system_error>
-#include <utility>
 
 #include "io/quote.h"
-#include "ops/quantised_weights.h"
+#include "io/read_file.h"
 #include "regard/core/error.h"
-#include "regard/core/float16.h"
 #include "regard/io/safetensors.h"
 #include "regard/tasks/quantize.h"
 #include "tasks/encoder_weights.h"
+#include "tasks/rounded_state.h"
+#include "text/field.h"
+#include "text/tokenizers.h"
 
 namespace regard::tasks {
-namespace {
-
 namespace fs = std::filesystem;
-constexpr const char* kWhere = "quantize_encoder";
-constexpr float kLargestHalf = 65504;
-
-bool is_float(DType type) {
-  return type == DType::kFloat32 || type == DType::kFloat16 ||
-         type == DType::kBFloat16;
-}
-
-// A tensor of the file in float32.
-std::vector<float> floats_of(const Tensor& tensor) {
-  std::vector<float> values(static_cast<std::size_t>(tensor.size()));
-  const auto widen = [&](const auto& from) {
-    std::transform(from.begin(), from.end(), values.begin(),
-                   [](const auto& x) { return static_cast<float>(x); });
-  };
-  switch (tensor.dtype()) {
-    case DType::kFloat32:
-      widen(tensor.values<float>());
-      break;
-    case DType::kFloat16:
-      widen(tensor.values<Float16>());
-      break;
-    default:
-      widen(tensor.values<BFloat16>());
-  }
-  return values;
-}
-
-// One matrix as codes, scales and perhaps minima, with the change in `report`.
-void add_codes(const std::string& name, const Tensor& weight, bool int8,
-               QuantizedTensor& report, StateDict& to) {
-  const std::vector<float> values = floats_of(weight);
-  // NaN is not at most anything.
-  const float largest = int8 ? std::numeric_limits<float>::max() : kLargestHalf;
-  require(std::all_of(values.begin(), values.end(),
-                      [&](float x) { return std::abs(x) <= largest; }),
-          kWhere, "weights must be numbers from -", largest, " to ", largest,
-          "; some of ", io::in_quotes(name), " are not");
-  const std::int64_t out = weight.shape()[0], in = weight.shape()[1];
-  const kernels::QuantisedLayout layout =
-      int8 ? ops::int8_layout(in) : ops::int4_layout(in);
-  const std::int64_t groups = layout.groups();
-  Tensor codes(int8 ? DType::kInt8 : DType::kUInt8,
-               Shape{out, int8 ? in : in / 2});
-  const DType scale_type = int8 ? DType::kFloat32 : DType::kFloat16;
-  Tensor scales(scale_type, Shape{out, groups});
-  Tensor minima(scale_type, Shape{out, groups});
-  std::vector<std::int8_t> row_codes(static_cast<std::size_t>(in));
-  std::vector<float> row_scales(static_cast<std::size_t>(groups));
-  std::vector<float> row_minima(row_scales);
-  const ops::GroupedWeights::Row row{row_codes.data(), row_scales.data(),
-                                     row_minima.data()};
-  double change = 0, power = 0;
-  for (std::int64_t r = 0; r < out; ++r) {
-    const float* const from = values.data() + r * in;
-    int8 ? ops::round_to_int8(from, in, row)
-         : ops::round_to_int4(from, in, row);
-    for (std::int64_t i = 0; i < in; ++i) {
-      const std::int64_t g = i / layout.group;
-      const double now = double{row.scales[g]} * row.codes[i] +
-                         (int8 ? 0.0 : double{row.minima[g]});
-      change += (now - double{from[i]}) * (now - double{from[i]});
-      power += double{from[i]} * double{from[i]};
-    }
-    if (int8) {
-      std::memcpy(codes.values<std::int8_t>().data() + r * in, row.codes,
-                  static_cast<std::size_t>(in));
-      std::copy_n(row.scales, groups,
-                  scales.values<float>().data() + r * groups);
-      continue;
-    }
-    std::uint8_t* const halves =
-        codes.values<std::uint8_t>().data() + r * in / 2;
-    for (std::int64_t i = 0; i < in; i += 2) {
-      halves[i / 2] =
-          static_cast<std::uint8_t>(row.codes[i] | (row.codes[i + 1] << 4));
-    }
-    for (std::int64_t g = 0; g < groups; ++g) {
-      scales.values<Float16>()[r * groups + g] = Float16(row.scales[g]);
-      minima.values<Float16>()[r * groups + g] = Float16(row.minima[g]);
-    }
-  }
-  const auto count = static_cast<double>(values.size());
-  report.error = std::sqrt(change / count);
-  report.size = std::sqrt(power / count);
-  report.to = int8 ? "int8" : "int4";
-  to[name + kScalesEnding] = std::move(scales);
-  if (!int8) to[name + kMinimaEnding] = std::move(minima);
-  to[name] = std::move(codes);
-}
-
-std::int64_t bytes_of(const Tensor& tensor) {
-  return tensor.size() * static_cast<std::int64_t>(size_of(tensor.dtype()));
-}
-
-// Everything but weights, which other programs keep beside ours.
-void copy_the_rest(const fs::path& from, const fs::path& to) {
-  for (const fs::directory_entry& entry : fs::directory_iterator(from)) {
-    const fs::path name = entry.path().filename();
-    if (name.string().starts_with(".")) continue;
-    if (entry.is_directory()) {
-      copy_the_rest(entry.path(), to / name);
-      continue;
-    }
-    constexpr const char* kKept[] = {".json", ".txt", ".model", ".md"};
-    const bool kept =
-        name == "LICENSE" || std::any_of(std::begin(kKept), std::end(kKept),
-                                         [&](const char* ending) {
-                                           return name.extension() == ending;
-                                         });
-    if (!kept || name.string().ends_with(".index.json")) continue;
-    fs::create_directories(to);
-    fs::copy_file(entry.path(), to / name);
-  }
-}
-
-}  // namespace
 
 std::vector<QuantizedTensor> quantize_encoder(const fs::path& from,
                                               const fs::path& to,
                                               const QuantizeOptions& options) {
-  const bool int8 = options.to == ops::WeightStorage::kInt8;
-  require(int8 || options.to == ops::WeightStorage::kInt4, kWhere,
-          "weights become int8 or int4");
-  std::error_code error;
-  require(!fs::exists(to, error), kWhere,
-          "the new folder must not be there yet; ", io::in_quotes(to.string()),
-          " is");
+  constexpr const char* kWhere = "quantize_encoder";
+  check_quantize(to, options, kWhere);
   const EncoderFolder folder = read_encoder_folder(from);
   const SafetensorsFile file = SafetensorsFile::open(folder.weights);
   const std::vector<std::string> matrices = encoder_matrices(file, folder);
-  StateDict state;
-  std::vector<QuantizedTensor> reports;
-  const std::vector<std::string> names = file.names();
-  for (const std::string& name : names) {
-    Tensor tensor = file.tensor(name);
-    QuantizedTensor report{.name = name,
-                           .from = std::string(to_string(tensor.dtype())),
-                           .to = std::string(to_string(tensor.dtype())),
-                           .bytes_before = bytes_of(tensor),
-                           .bytes_after = bytes_of(tensor)};
-    const std::int64_t group = int8 ? 64 : 32;
-    const bool rounds =
-        std::binary_search(matrices.begin(), matrices.end(), name) &&
-        is_float(tensor.dtype()) && tensor.shape().size() == 2 &&
-        tensor.shape()[1] % group == 0;
-    if (rounds) {
-      add_codes(name, tensor, int8, report, state);
-      report.bytes_after =
-          bytes_of(state.at(name)) +
-          bytes_of(state.at(name + kScalesEnding)) * (int8 ? 1 : 2);
-    } else {
-      state[name] = std::move(tensor);
-    }
-    reports.push_back(std::move(report));
-    if (options.progress) {
-      options.progress(std::ssize(reports), std::ssize(names));
-    }
-  }
-  try {
-    copy_the_rest(from, to);
-    const fs::path weights = to / fs::relative(folder.weights, from);
-    fs::create_directories(weights.parent_path());
-    auto metadata = file.metadata();
-    metadata["regard.weights"] = int8 ? "int8" : "int4";
-    save_safetensors(weights, state, metadata);
-  } catch (const fs::filesystem_error& refused) {
-    throw_io_error(kWhere, refused.what());
-  }
-  return reports;
+  const RoundedState rounded = round_matrices(
+      file,
+      [&](const std::string& name) {
+        return std::binary_search(matrices.begin(), matrices.end(), name);
+      },
+      options, kWhere);
+  save_rounded(from, to, folder.weights, true, rounded, file, options, kWhere);
+  return rounded.reports;
+}
+
+std::string trained_kind(const fs::path& folder) {
+  constexpr const char* kWhere = "trained_kind";
+  const fs::path config = folder / "config.json";
+  std::error_code error;
+  if (!fs::exists(config, error)) return {};
+  const std::string where = std::string(kWhere) + ": '" + config.string() + "'";
+  const auto json = text::parse_json(io::read_regular(config, kWhere), where);
+  const std::string kind = text::Field(json, where).text("kind", "");
+  return kind.starts_with("regard ") ? kind : std::string();
+}
+
+std::vector<QuantizedTensor> quantize_trained(const fs::path& from,
+                                              const fs::path& to,
+                                              const QuantizeOptions& options) {
+  constexpr const char* kWhere = "quantize_trained";
+  check_quantize(to, options, kWhere);
+  require(!trained_kind(from).empty(), kWhere,
+          "the config.json of a model that was trained here names its kind; "
+          "that of ",
+          io::in_quotes(from.string()), " does not");
+  const fs::path weights = from / "model.safetensors";
+  const SafetensorsFile file = SafetensorsFile::open(weights);
+  // What is multiplied; tables are looked up, and a table that is multiplied,
+  // too, is looked up as well.
+  constexpr std::array<std::string_view, 5> kMatrices = {
+      "in_proj_weight", "out_proj.weight", "linear1.weight", "linear2.weight",
+      "output.weight"};
+  const RoundedState rounded = round_matrices(
+      file,
+      [&](const std::string& name) {
+        return std::any_of(
+            kMatrices.begin(), kMatrices.end(),
+            [&](std::string_view ending) { return name.ends_with(ending); });
+      },
+      options, kWhere);
+  save_rounded(from, to, weights, false, rounded, file, options, kWhere);
+  return rounded.reports;
 }
 
 }  // namespace regard::tasks

@@ -10,6 +10,7 @@
 #include "regard/core/float16.h"
 #include "regard/io/safetensors.h"
 #include "regard/tasks/translator.h"
+#include "tasks/rounded_state.h"
 
 namespace regard::tasks {
 namespace fs = std::filesystem;
@@ -84,6 +85,7 @@ TranslatorFiles load_translator_files(const fs::path& folder) {
                       special.unknown, ", ", special.begin, ", ", special.end);
   }
   files.weights = SafetensorsFile::open(folder / kWeightsFile).state_dict();
+  widen_codes(files.weights, "Translator::load");
   for (auto& [name, tensor] : files.weights) {
     tensor = to_float32(std::move(tensor), name);
   }

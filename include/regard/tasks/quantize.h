@@ -54,6 +54,21 @@ std::vector<QuantizedTensor> quantize_encoder(
     const std::filesystem::path& from, const std::filesystem::path& to,
     const QuantizeOptions& options = {});
 
+// The kind that the config.json of a model names that was trained here, as
+// "regard translator" or "regard classifier"; empty for any other folder.
+// Throws ParseError for a config that is no JSON object.
+std::string trained_kind(const std::filesystem::path& folder);
+
+// Writes the folder of a model that was trained here anew, as
+// quantize_encoder() does: the matrices of its attentions and feed-forward
+// blocks, and of an output that is no table, become int8 or int4. Where it is
+// loaded they are the float32 values of the codes, or with
+// Translator::load(folder, kAsStored) these codes. Throws what
+// quantize_encoder() throws, and InvalidArgument for any other folder.
+std::vector<QuantizedTensor> quantize_trained(
+    const std::filesystem::path& from, const std::filesystem::path& to,
+    const QuantizeOptions& options = {});
+
 // How well a model foretells a text: e to the mean of -log p(token | those
 // before it). The text is cut into parts of `part` tokens, each read for
 // itself, and the first token of a part is not counted. Throws InvalidArgument

@@ -79,10 +79,11 @@ class Translator {
   //   Hugging Face   Marian, T5 and BART: config.json, model.safetensors and
   //                  the tokenizer's files
   //
-  // The weights of its products become what `weights` says, from float32.
+  // The weights of its products become what `weights` says, from float32;
+  // kAsStored: what quantize_trained() made of them.
   // Throws IoError for a file that is missing, ParseError for one that is
   // broken, does not fit the others or is of a kind that is not known, and
-  // InvalidArgument for kAsStored.
+  // InvalidArgument for kAsStored of any other folder.
   static Translator load(
       const std::filesystem::path& folder,
       ops::WeightStorage weights = ops::WeightStorage::kFloat32);

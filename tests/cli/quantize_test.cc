@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+// regard quantize on models that were trained here.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "cli/run_program.h"
+#include "io/files.h"
+#include "regard/io/safetensors.h"
+
+namespace regard::test {
+namespace {
+
+namespace fs = std::filesystem;
+using regard::testing::TemporaryFolder;
+using regard::testing::write_text;
+using ::testing::HasSubstr;
+
+const fs::path kModels = fs::path(REGARD_SOURCE_DIR) / "models";
+
+class QuantizeTrained : public ::testing::Test {
+ protected:
+  Ended quantize(const std::string& model, const std::string& to,
+                 const std::string& measure = {}) {
+    std::vector<std::string> all = {
+        "quantize", kModels / model, "--to", to, "--out", out_, "--json"};
+    if (!measure.empty()) {
+      write_text(folder_ / "measure.tsv", measure);
+      all.insert(all.end(), {"--measure", folder_ / "measure.tsv"});
+    }
+    return run_regard(all);
+  }
+  std::string translated(const std::string& model, const std::string& weights) {
+    const Ended ended = run_regard({"translate", "--model", model, "--to", "zh",
+                                    "--weights", weights, "Good morning."});
+    EXPECT_EQ(ended.code, 0) << ended.err;
+    return ended.out;
+  }
+
+  TemporaryFolder folder_;
+  std::string out_ = folder_ / "out";
+};
+
+TEST_F(QuantizeTrained, ATranslatorComputesWithWhatItsFileHas) {
+  for (const char* to : {"int8", "int4"}) {
+    fs::remove_all(out_);
+    const Ended ended = quantize(
+        "en-zh", to,
+        "Good morning.\t\xe6\x97\xa9\xe4\xb8\x8a\xe5\xa5\xbd\xe3\x80\x82\nI "
+        "know.\t\xe6\x88\x91\xe7\x9f\xa5\xe9\x81\x93\xe3\x80\x82\n");
+    ASSERT_EQ(ended.code, 0) << ended.err;
+    const auto report = nlohmann::json::parse(ended.out);
+    EXPECT_GT(report["bleu_before"], 20);
+    EXPECT_GT(report["bleu_after"], 20);
+    EXPECT_GT(report["layers"]["decoder.layers.2"], 0.001);
+    EXPECT_LT(report["bytes_after"], 0.8 * double(report["bytes_before"]));
+    EXPECT_EQ(translated(out_, "as-stored"), translated(out_, to));
+    EXPECT_FALSE(translated(out_, "float32").empty());
+  }
+}
+
+TEST_F(QuantizeTrained, AClassifierIsMeasuredByItsAccuracy) {
+  const Ended ended =
+      quantize("reviews", "int8",
+               "text\tlabel\nThe film was wonderful.\tpositive\n"
+               "The film was wonderful.\tnegative\n"
+               "The film was wonderful.\tpositive\n"
+               "The film was wonderful.\tpositive\n");
+  ASSERT_EQ(ended.code, 0) << ended.err;
+  const auto report = nlohmann::json::parse(ended.out);
+  EXPECT_EQ(report["accuracy_before"], 75);
+  EXPECT_EQ(report["accuracy_after"], 75);
+  EXPECT_EQ(SafetensorsFile::open(fs::path(out_) / "model.safetensors")
+                .dtype("layers.0.linear1.weight"),
+            DType::kInt8);
+  const Ended said =
+      run_regard({"classify", "--model", out_, "The film was wonderful."});
+  EXPECT_THAT(said.out, HasSubstr("positive")) << said.err;
+}
+
+TEST_F(QuantizeTrained, SaysWhatItRefuses) {
+  EXPECT_THAT(quantize("stories", "int8", "a\tb\n").err,
+              HasSubstr("--measure is for translators and classifiers"));
+  EXPECT_THAT(quantize("en-zh", "int8", "no pair\n").err, HasSubstr("tab"));
+  EXPECT_FALSE(fs::exists(out_));
+  ASSERT_EQ(quantize("reviews", "int8").code, 0);
+  EXPECT_THAT(quantize("reviews", "int8").err,
+              HasSubstr("the new folder must not be there yet"));
+  const Ended as_stored =
+      run_regard({"translate", "--model", kModels / "en-zh", "--weights",
+                  "as-stored", "Good morning."});
+  EXPECT_NE(as_stored.code, 0);
+  EXPECT_THAT(as_stored.err,
+              HasSubstr("as-stored is for folders that regard quantize wrote"));
+  // Scales that do not fit.
+  const fs::path file = fs::path(out_) / "model.safetensors";
+  StateDict state = SafetensorsFile::open(file).state_dict();
+  state["layers.0.linear1.weight.scales"] = Tensor({128, 3});
+  save_safetensors(file, state);
+  EXPECT_THAT(run_regard({"classify", "--model", out_, "Good."}).err,
+              HasSubstr("the scales of 'layers.0.linear1.weight', int8 "
+                        "[128, 64], do not fit it: they are float32 [128, 3]"));
+}
+
+}  // namespace
+}  // namespace regard::test

@@ -261,6 +261,11 @@ void add_window_flags(App& app, TrainAnswerFlags& f) {
       ->check(whole_between(16, 100000))
       ->capture_default_str()
       ->group(group);
+  app.add_option("--token-dropout", f.token_dropout,
+                 "Tokens that are read as unknown while learning")
+      ->check(real_between(0, 0.95))
+      ->capture_default_str()
+      ->group(group);
   app.add_option("--overlap", f.overlap,
                  "Of spans: tokens that two windows have in common")
       ->check(whole_between(0, 100000))
@@ -285,7 +290,8 @@ void refuse_flags_of_others(const App& app, tasks::AnswerKind kind) {
         Owned{"--word-layers", known}, Owned{"--shared-layers", known},
         Owned{"--support", known}, Owned{"--blank-sentences", known},
         Owned{"--smoothing", known}, Owned{"--max-length", !known},
-        Owned{"--overlap", spans}, Owned{"--max-answer", spans}}) {
+        Owned{"--token-dropout", !known}, Owned{"--overlap", spans},
+        Owned{"--max-answer", spans}}) {
     if (!flag.fits && app.given(flag.name)) {
       throw UsageError(fmt::format("{} does not go with --answers {}",
                                    flag.name,

@@ -32,6 +32,7 @@ struct TrainAnswerFlags {
   double smoothing = 0.0;
   std::int64_t overlap = 64;
   std::int64_t max_answer = 30;
+  double token_dropout = 0.0;
   LearningFlags learning;
 };
 

@@ -77,6 +77,7 @@ void train_choices(const TrainAnswerFlags& f, Ranks& ranks) {
   config.encoder.pooling = nn::Pooling::kAttention;
   // Which words they are says less than whether they stand on both sides.
   config.encoder.embedding_scale = 1.0f;
+  config.token_dropout = static_cast<float>(f.token_dropout);
   const ChoiceData training =
       tasks::encode_choice_questions(data.training, *tokenizer, config);
   const ChoiceData held_out =
@@ -94,6 +95,7 @@ void train_choices(const TrainAnswerFlags& f, Ranks& ranks) {
   add_settings(f.text, settings);
   const auto json = nlohmann::json::parse(tasks::config_to_json(config));
   add_settings(json.at("encoder").dump(), settings);
+  settings["--token-dropout"] = fmt::format("{}", f.token_dropout);
   settings["training data"] = summary_of(training);
   settings["held-out data"] = summary_of(held_out);
   const TrainingFolder::Outcome outcome =

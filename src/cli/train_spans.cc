@@ -79,6 +79,7 @@ void train_spans(const TrainAnswerFlags& f, Ranks& ranks) {
   config.encoder = encoder_config(f.encoder, tokenizer->size());
   config.overlap = f.overlap;
   config.max_answer = f.max_answer;
+  config.token_dropout = static_cast<float>(f.token_dropout);
   const SpanData training =
       tasks::encode_span_questions(data.training, *tokenizer, config);
   const SpanData held_out =
@@ -97,6 +98,7 @@ void train_spans(const TrainAnswerFlags& f, Ranks& ranks) {
   const auto json = nlohmann::json::parse(tasks::config_to_json(config));
   add_settings(json.at("encoder").dump(), settings);
   settings["--overlap"] = std::to_string(f.overlap);
+  settings["--token-dropout"] = fmt::format("{}", f.token_dropout);
   settings["training data"] = summary_of(training);
   settings["held-out data"] = summary_of(held_out);
   const TrainingFolder::Outcome outcome =

@@ -36,6 +36,8 @@ nn::ParameterSpecs specs_of(const ChoiceAnswererConfig& config,
 const ChoiceAnswererConfig& checked(const ChoiceAnswererConfig& c) {
   require(c.encoder.max_length >= 16, "ChoiceAnswerer",
           "max_length must be at least 16; it is ", c.encoder.max_length);
+  require(c.token_dropout >= 0 && c.token_dropout < 1, "ChoiceAnswerer",
+          "token_dropout must be in [0, 1); it is ", c.token_dropout);
   return c;
 }
 
@@ -107,9 +109,12 @@ ExampleTask make_choice_task(const ChoiceAnswererConfig& config,
   parts.held_out_lengths = lengths_of(held_out);
   parts.loss = [=, &training, &held_out](nn::Pass& pass, Part part,
                                          std::span<const std::int64_t> examples,
-                                         std::uint64_t) -> nn::LossSum {
+                                         std::uint64_t draw) -> nn::LossSum {
     const ChoiceData& data = part == Part::kTraining ? training : held_out;
-    const PackedChoices choices = pack_choices(data, examples);
+    PackedChoices choices = pack_choices(data, examples);
+    if (part == Part::kTraining) {
+      drop_tokens(choices.tokens, config.token_dropout, draw);
+    }
     std::vector<std::int64_t> right;
     for (std::size_t i = 0; i < examples.size(); ++i) {
       const std::int32_t answer =

@@ -47,18 +47,6 @@ const ClassifierConfig& checked(const ClassifierConfig& c) {
   return c;
 }
 
-// Reads some tokens as unknown, as rare words are.
-void drop_tokens(nn::PackedTokens& packed, float rate, std::uint64_t seed) {
-  if (rate == 0) return;
-  constexpr std::uint64_t kOwn = 0x746F6B656E;  // apart from the layers' own
-  Random random(seed ^ kOwn);
-  for (std::int32_t& token : packed.tokens) {
-    if (random.uniform() < rate && token != text::kBegin) {
-      token = text::kUnknown;
-    }
-  }
-}
-
 }  // namespace
 
 LabelledTexts read_labelled_texts(const std::filesystem::path& path,

@@ -7,6 +7,7 @@
 #include "regard/core/random.h"
 #include "regard/tasks/histories.h"
 #include "regard/tasks/translation_data.h"
+#include "regard/text/tokenizer.h"
 #include "regard/train/batches.h"
 
 namespace regard::tasks {
@@ -105,6 +106,17 @@ nn::PackedTokens pack(std::span<const std::vector<std::int32_t>> texts,
     packed.append(texts[static_cast<std::size_t>(example)]);
   }
   return packed;
+}
+
+void drop_tokens(nn::PackedTokens& packed, float rate, std::uint64_t seed) {
+  if (rate == 0) return;
+  constexpr std::uint64_t kOwn = 0x746F6B656E;  // apart from the layers' own
+  Random random(seed ^ kOwn);
+  for (std::int32_t& token : packed.tokens) {
+    if (random.uniform() < rate && token != text::kBegin) {
+      token = text::kUnknown;
+    }
+  }
 }
 
 std::vector<std::int64_t> lengths_of(

@@ -44,6 +44,8 @@ const SpanAnswererConfig& checked(const SpanAnswererConfig& c) {
           "pooling must be that of the first token");
   require(c.encoder.max_length >= 8, "SpanAnswerer",
           "max_length must be at least 8; it is ", c.encoder.max_length);
+  require(c.token_dropout >= 0 && c.token_dropout < 1, "SpanAnswerer",
+          "token_dropout must be in [0, 1); it is ", c.token_dropout);
   constexpr std::int64_t kMost = 1 << 17;
   require(c.overlap >= 0 && c.overlap <= kMost, "SpanAnswerer",
           "overlap must be in 0 .. ", kMost, "; it is ", c.overlap);
@@ -108,9 +110,12 @@ ExampleTask make_span_task(const SpanAnswererConfig& config,
   parts.held_out_lengths = lengths_of(held_out.windows);
   parts.loss = [=, &training, &held_out](nn::Pass& pass, Part part,
                                          std::span<const std::int64_t> examples,
-                                         std::uint64_t) -> nn::LossSum {
+                                         std::uint64_t draw) -> nn::LossSum {
     const SpanData& data = part == Part::kTraining ? training : held_out;
-    const PackedWindows windows = pack_windows(data.windows, examples);
+    PackedWindows windows = pack_windows(data.windows, examples);
+    if (part == Part::kTraining) {
+      drop_tokens(windows.tokens, config.token_dropout, draw);
+    }
     const std::vector<std::int64_t>& offsets = windows.tokens.offsets;
     std::vector<std::int64_t> begins, ends;
     for (std::size_t i = 0; i < examples.size(); ++i) {

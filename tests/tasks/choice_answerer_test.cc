@@ -129,6 +129,18 @@ TEST(ChoiceData, KnowsWhatStandsOnTheOtherSide) {
   EXPECT_EQ(cut.questions[0][0].tokens.back(), b);
 }
 
+TEST(ChoiceAnswerer, RefusesConfigsThatMakeNoSense) {
+  const ChoiceData none;
+  ChoiceAnswererConfig config = small_config(10);
+  config.token_dropout = 1;
+  EXPECT_THAT(test::refusal([&] { make_choice_task(config, none, none, 1); }),
+              StartsWith("ChoiceAnswerer: token_dropout must be in [0, 1)"));
+  config = small_config(10);
+  config.encoder.max_length = 15;
+  EXPECT_THAT(test::refusal([&] { make_choice_task(config, none, none, 1); }),
+              StartsWith("ChoiceAnswerer: max_length must be at least 16"));
+}
+
 // Who of two had the food that is asked for.
 std::vector<ChoiceQuestion> meals(int count, std::uint64_t seed) {
   const Strings people = {"ada", "ben", "clara", "david"};

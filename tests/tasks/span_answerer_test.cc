@@ -189,6 +189,10 @@ TEST(SpanAnswerer, RefusesConfigsThatMakeNoSense) {
           "SpanAnswerer: pooling must be that of the first token");
   refused([](SpanAnswererConfig& c) { c.encoder.max_length = 7; },
           "SpanAnswerer: max_length must be at least 8; it is 7");
+  refused([](SpanAnswererConfig& c) { c.token_dropout = 1; },
+          "SpanAnswerer: token_dropout must be in [0, 1); it is 1");
+  refused([](SpanAnswererConfig& c) { c.overlap = -1; },
+          "SpanAnswerer: overlap must be in 0 .. 131072; it is -1");
   refused([](SpanAnswererConfig& c) { c.max_answer = 0; },
           "SpanAnswerer: max_answer must be in 1 .. 131072; it is 0");
 }

@@ -35,6 +35,9 @@ struct ChoiceAnswererConfig {
   // max_length is how many tokens are read at once: <s>, a choice, </s>, the
   // question, </s> and of the context the part that has most words of both.
   nn::EncoderConfig encoder;
+  // For training alone, in [0, 1): tokens that are read as unknown. Their kind
+  // stays.
+  float token_dropout = 0.0f;
 };
 
 // One choice of a question, as the encoder reads it.

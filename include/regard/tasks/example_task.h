@@ -74,6 +74,10 @@ Split split_examples(std::span<const std::string> keys, double share,
 nn::PackedTokens pack(std::span<const std::vector<std::int32_t>> texts,
                       std::span<const std::int64_t> examples);
 
+// Reads a share of the tokens as text::kUnknown, as rare words are; never
+// text::kBegin.
+void drop_tokens(nn::PackedTokens& packed, float rate, std::uint64_t seed);
+
 std::vector<std::int64_t> lengths_of(
     std::span<const std::vector<std::int32_t>> texts);
 

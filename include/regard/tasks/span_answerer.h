@@ -46,6 +46,9 @@ struct SpanAnswererConfig {
   nn::EncoderConfig encoder;
   std::int64_t overlap = 64;     // tokens that two windows have in common
   std::int64_t max_answer = 30;  // tokens of an answer
+  // For training alone, in [0, 1): tokens that are read as unknown. Their kind
+  // stays.
+  float token_dropout = 0.0f;
 };
 
 // A question and one window of its context, as the encoder reads them.

@@ -301,6 +301,16 @@ TEST(SpreadAttention, HasTheBitsOfOneProcessOverLongSequences) {
                    "pieces");
   expect_same_bits(by_sequence, {.mask = mask::window(1200, 0)},
                    DType::kFloat32, "pieces in a window");
+  // Several threads add to the same rows, in turn.
+  expect_same_bits({.batch = 1,
+                    .heads = 2,
+                    .kv_heads = 1,
+                    .q_len = 2300,
+                    .kv_len = 2600,
+                    .d_k = 8,
+                    .d_v = 4},
+                   {.mask = mask::causal(), .threads = {.count = 3}},
+                   DType::kFloat32, "threads in turn");
   // Whoever must see rows twice sees them in all pieces.
   expect_same_bits(by_sequence, {.mask = mask::causal()}, DType::kFloat32,
                    "pieces, and a value that is not finite", [](Step& step) {

@@ -231,7 +231,7 @@ HWY_INLINE void sum_group_8(const std::byte* HWY_RESTRICT codes,
                             std::size_t row_bytes, Ints (&sum)[kRows][kParts]) {
   static_assert(kRows <= 6);
   constexpr int kSteps = 4;  // a group is a multiple of 8
-  const std::byte* fourth = x + 3 * row_bytes;
+  const std::byte* fourth = kRows > 3 ? x + 3 * row_bytes : x;
   for (std::int64_t i = 0; i < group; i += 2 * kSteps) {
     add_steps<kSteps - 1>(codes, x, fourth, row_bytes, sum);
     codes += kSteps * kParts * kPartBytes / 2;

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cstdio>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <numeric>
 #include <string>
 #include <vector>
@@ -15,6 +14,7 @@
 #include "cli/commands.h"
 #include "cli/screen.h"
 #include "cli/usage_error.h"
+#include "json/json.h"
 #include "regard/core/error.h"
 #include "regard/tasks/answerer.h"
 #include "regard/text/lines.h"
@@ -61,10 +61,10 @@ std::vector<tasks::Story> stories_of(const AnswerFlags& flags) {
 
 void show(const tasks::Story& story, const tasks::Answer& answer, bool json) {
   if (json) {
-    nlohmann::json line = {{"question", story.question},
-                           {"answer", answer.text},
-                           {"probability", answer.probability},
-                           {"sentences", nlohmann::json::array()}};
+    Json line = {{"question", story.question},
+                 {"answer", answer.text},
+                 {"probability", answer.probability},
+                 {"sentences", Json::array()}};
     for (std::size_t s = 0; s < story.sentences.size(); ++s) {
       line["sentences"].push_back(
           {{"text", story.sentences[s]}, {"attention", answer.looked_at[s]}});
@@ -114,9 +114,9 @@ void run(const AnswerFlags& flags) {
   for (std::size_t i = 0; i < stories.size(); ++i) {
     right += answers[i].text == stories[i].answer;
     if (flags.score) continue;
-    print(flags.json ? nlohmann::json{{"question", stories[i].question},
-                                      {"answer", answers[i].text},
-                                      {"probability", answers[i].probability}}
+    print(flags.json ? Json{{"question", stories[i].question},
+                            {"answer", answers[i].text},
+                            {"probability", answers[i].probability}}
                                .dump() +
                            "\n"
                      : fmt::format("{}\t{:.4f}\n", answers[i].text,
@@ -127,12 +127,12 @@ void run(const AnswerFlags& flags) {
           flags.input, "'");
   const double accuracy =
       static_cast<double>(right) / static_cast<double>(stories.size());
-  print(flags.json ? nlohmann::json{{"questions", stories.size()},
-                                    {"accuracy", accuracy}}
-                             .dump() +
-                         "\n"
-                   : fmt::format("{} questions\naccuracy  {:.2f} %\n",
-                                 stories.size(), 100 * accuracy));
+  print(
+      flags.json
+          ? Json{{"questions", stories.size()}, {"accuracy", accuracy}}.dump() +
+                "\n"
+          : fmt::format("{} questions\naccuracy  {:.2f} %\n", stories.size(),
+                        100 * accuracy));
 }
 
 }  // namespace

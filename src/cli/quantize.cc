@@ -8,7 +8,6 @@
 #include <filesystem>
 #include <map>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
 #include <system_error>
@@ -23,6 +22,7 @@
 #include "cli/text.h"
 #include "cli/usage_error.h"
 #include "io/read_file.h"
+#include "json/json.h"
 #include "regard/tasks/language_model.h"
 #include "regard/tasks/quantize.h"
 #include "regard/tasks/text_encoder.h"
@@ -131,7 +131,7 @@ std::vector<QuantizedTensor> round(const QuantizeFlags& flags,
 // The layers of what was rounded; `measure` is the model's own, or null.
 void print_report(const QuantizeFlags& flags,
                   const std::vector<QuantizedTensor>& report,
-                  const nlohmann::ordered_json& measure) {
+                  const Json& measure) {
   std::map<Place, Sum> layers;
   Sum all;
   for (const QuantizedTensor& tensor : report) {
@@ -139,14 +139,14 @@ void print_report(const QuantizeFlags& flags,
     all.add(tensor);
   }
   if (flags.json) {
-    nlohmann::ordered_json json = {{"bytes_before", all.before},
-                                   {"bytes_after", all.after},
-                                   {"error", all.error()}};
+    Json json = {{"bytes_before", all.before},
+                 {"bytes_after", all.after},
+                 {"error", all.error()}};
     if (!measure.is_null()) json.update(measure);
     for (const auto& [place, sum] : layers) {
       json["layers"][place.second] = sum.error();
     }
-    print(json.dump() + "\n");
+    print(json.dump({.keys = Json::Keys::kAsWritten}) + "\n");
     return;
   }
   print(fmt::format("{:15}  {:>8}  {:>10}  {:>10}\n", "layer", "error",

@@ -17,7 +17,6 @@
 #include <vector>
 
 #include "attention/backward_rows.h"
-#include "attention/untyped.h"
 #include "dist/block.h"
 #include "dist/by_sequence.h"
 #include "dist/chunks.h"
@@ -40,20 +39,18 @@ constexpr std::int64_t kQueryUnit = kGroupRows;
 
 // A call about the whole sequence, of which only some queries and keys are in
 // memory. Stays where it is: the problem refers to what is before it.
-template <typename T>
 struct PartialProblem {
   AttentionOptions options;
-  BackwardInputs<T> inputs;
-  Gradients<T> gradients;
-  detail::BackwardProblem<T> backward{inputs, gradients, options};
-  detail::EntryMasks<T> masks{backward.forward};
+  detail::BackwardViews<float> inputs;
+  detail::GradientViews<float> gradients;
+  detail::BackwardProblem<float> backward{inputs, gradients, options};
+  detail::EntryMasks<float> masks{backward.forward};
 };
 
 // Some rows that read one key-value head, and what the passes keep of them.
-template <typename T>
 class HeadRows {
  public:
-  HeadRows(const PartialProblem<T>& problem, std::int64_t index,
+  HeadRows(const PartialProblem& problem, std::int64_t index,
            std::int64_t kv_head, Part queries, BackwardParts parts)
       : index_(index),
         kv_head_(kv_head),
@@ -61,15 +58,15 @@ class HeadRows {
         rows_(problem.backward, problem.masks, index, kv_head, queries.begin,
               queries.end) {
     const auto lay_out = [&](std::byte* base) {
-      detail::Arena arena(base);
-      rows_.lay_out(arena);
-      rows_.lay_out(arena, head_, parts);
-      return arena.used();
+      MemoryLayout memory(base);
+      rows_.lay_out(memory);
+      rows_.lay_out(memory, head_, parts);
+      return memory.used();
     };
     memory_ = AlignedBuffer(lay_out(nullptr));
     lay_out(memory_.data());
     rows_.describe_head(head_);
-    const detail::Problem<T>& p = problem.backward.forward;
+    const detail::Problem<float>& p = problem.backward.forward;
     head_.key_run = kernels::backward_key_run(p.d_k, p.d_v);
     // Rows and keys are each one task's: nobody waits for a turn.
     static constexpr auto kNothing = [](std::int64_t) {};
@@ -119,21 +116,20 @@ class HeadRows {
 
  private:
   std::int64_t index_, kv_head_, first_;
-  detail::BackwardRows<T> rows_;
+  detail::BackwardRows rows_;
   BackwardHead head_{};
   AlignedBuffer memory_;
   Part seen_{0, 0};
 };
 
 // The keys of a head that are in memory from `begin` on.
-template <typename T>
-kernels::AttentionKeys keys_of(const PartialProblem<T>& problem, Block& k,
+kernels::AttentionKeys keys_of(const PartialProblem& problem, Block& k,
                                Block& v, std::int64_t begin, std::int64_t batch,
                                std::int64_t kv_head) {
-  const detail::Problem<T>& p = problem.backward.forward;
+  const detail::Problem<float>& p = problem.backward.forward;
   kernels::AttentionKeys keys = detail::describe_call(p, batch, kv_head).keys;
   const auto at = [&](Block& block) {
-    return whole_view<const T>(block.const_view(), begin, p.k.extent(2))
+    return whole_view(block.const_view(), begin, p.k.extent(2))
         .at(batch, kv_head, 0);
   };
   keys.k = at(k);
@@ -143,7 +139,6 @@ kernels::AttentionKeys keys_of(const PartialProblem<T>& problem, Block& k,
   return keys;
 }
 
-template <typename T>
 class BackwardBySequence {
  public:
   BackwardBySequence(Communicator& ranks, const UntypedBackwardInputs& inputs,
@@ -174,7 +169,7 @@ class BackwardBySequence {
     Window travelling;
     Block out, d_q;
     Tensor lse, d_lse;  // [batch, heads, queries]
-    std::unique_ptr<PartialProblem<T>> problem;
+    std::unique_ptr<PartialProblem> problem;
   };
   enum { kQ, kDOut, kLse, kDelta };
 
@@ -207,30 +202,30 @@ class BackwardBySequence {
   }
 
   // The problem of some rows; their gradients, too, where there is a d_q.
-  std::unique_ptr<PartialProblem<T>> make_problem(const Rows& rows) {
+  std::unique_ptr<PartialProblem> make_problem(const Rows& rows) {
     const std::int64_t q_len = lengths_.queries, kv_len = lengths_.keys;
     const auto whole = [&](Block* block) {
-      return whole_view<const T>(block->const_view(), rows.begin, q_len);
+      return whole_view(block->const_view(), rows.begin, q_len);
     };
     const auto keys = [&](Block& block) {
-      return whole_view<const T>(block.const_view(), held_.begin, kv_len);
+      return whole_view(block.const_view(), held_.begin, kv_len);
     };
-    BackwardInputs<T> inputs{.q = whole(rows.q),
-                             .k = keys(held_.blocks[0]),
-                             .v = keys(held_.blocks[1]),
-                             .out = whole(rows.out),
-                             .d_out = whole(rows.d_out),
-                             .d_log_sum_exp = {}};
+    detail::BackwardViews<float> inputs{.q = whole(rows.q),
+                                        .k = keys(held_.blocks[0]),
+                                        .v = keys(held_.blocks[1]),
+                                        .out = whole(rows.out),
+                                        .d_out = whole(rows.d_out),
+                                        .d_log_sum_exp = {}};
     if (rows.d_lse != nullptr) {
       inputs.d_log_sum_exp = whole_rows(*rows.d_lse, rows.begin, q_len);
     }
-    Gradients<T> gradients;
+    detail::GradientViews<float> gradients;
     if (rows.d_q != nullptr) {
       const auto per_head = [](const UntypedView<1>& view) {
         return std::span(static_cast<float*>(view.data),
                          static_cast<std::size_t>(view.shape[0]));
       };
-      gradients = {.q = whole_view<T>(rows.d_q->view(), rows.begin, q_len),
+      gradients = {.q = whole_view(rows.d_q->view(), rows.begin, q_len),
                    .k = {},
                    .v = {},
                    .bias = {},
@@ -240,7 +235,7 @@ class BackwardBySequence {
     }
     AttentionOptions options = options_;
     options.log_sum_exp = whole_rows(*rows.lse, rows.begin, q_len);
-    return std::unique_ptr<PartialProblem<T>>(new PartialProblem<T>{
+    return std::unique_ptr<PartialProblem>(new PartialProblem{
         .options = options, .inputs = inputs, .gradients = gradients});
   }
 
@@ -286,7 +281,7 @@ class BackwardBySequence {
     const std::int64_t step = std::max<std::int64_t>(
         1, kernels::kMaxRows / std::max<std::int64_t>(group(), 1));
     const Part all{chunk.travelling.begin, chunk.travelling.end()};
-    std::vector<HeadRows<T>>& rows = rows_[n];
+    std::vector<HeadRows>& rows = rows_[n];
     for (std::int64_t b = 0; b < batch(); ++b) {
       for (std::int64_t h = 0; h < kv_heads(); ++h) {
         for (std::int64_t at = all.begin; at < all.end; at += step) {
@@ -296,10 +291,9 @@ class BackwardBySequence {
         }
       }
     }
-    const auto deltas =
-        chunk.travelling.blocks[kDelta].view().template as<float>();
+    const auto deltas = chunk.travelling.blocks[kDelta].view().as<float>();
     parallel_for(options_.threads, std::ssize(rows), [&](std::int64_t i) {
-      HeadRows<T>& some = rows[static_cast<std::size_t>(i)];
+      HeadRows& some = rows[static_cast<std::size_t>(i)];
       for (std::int64_t g = 0; g < some.groups(); ++g) some.prepare(g);
       for_deltas(some, chunk.travelling.begin, deltas,
                  [](float& own, float& travelling) { travelling = own; });
@@ -308,7 +302,7 @@ class BackwardBySequence {
 
   // body(delta of a row, where it travels).
   template <typename Body>
-  void for_deltas(HeadRows<T>& rows, std::int64_t begin,
+  void for_deltas(HeadRows& rows, std::int64_t begin,
                   const TensorView<float, 4>& deltas, const Body& body) {
     for (std::int64_t i = 0; i < rows.count(); ++i) {
       const std::int64_t head = rows.kv_head() * group() + i % group();
@@ -321,7 +315,7 @@ class BackwardBySequence {
   void differentiate_rows() {
     std::array<Part, 2> seen{};
     for (std::size_t n = 0; n < 2; ++n) {
-      const PartialProblem<T>& p = *chunks_[n].problem;
+      const PartialProblem& p = *chunks_[n].problem;
       seen[n] = keys_seen_by(p.backward.forward, p.masks,
                              queries_.of(ranks_.rank())[n]);
     }
@@ -334,7 +328,7 @@ class BackwardBySequence {
         [this](Window& window, Part keys) {
           for (std::size_t n = 0; n < 2; ++n) add_keys(n, window, keys);
         });
-    for (std::vector<HeadRows<T>>& rows : rows_) {
+    for (std::vector<HeadRows>& rows : rows_) {
       parallel_for(options_.threads, std::ssize(rows), [&](std::int64_t i) {
         rows[static_cast<std::size_t>(i)].finish();
       });
@@ -348,9 +342,9 @@ class BackwardBySequence {
   }
 
   void add_keys(std::size_t n, Window& window, Part keys) {
-    const PartialProblem<T>& problem = *chunks_[n].problem;
+    const PartialProblem& problem = *chunks_[n].problem;
     parallel_for(options_.threads, std::ssize(rows_[n]), [&](std::int64_t i) {
-      const HeadRows<T>& rows = rows_[n][static_cast<std::size_t>(i)];
+      const HeadRows& rows = rows_[n][static_cast<std::size_t>(i)];
       const kernels::AttentionKeys here =
           keys_of(problem, window.blocks[0], window.blocks[1], window.begin,
                   rows.index(), rows.kv_head());
@@ -384,7 +378,7 @@ class BackwardBySequence {
       if (c > 0) move(queries_.worker(c - 1), worker);
       if (worker != ranks_.rank()) continue;
       const bool is_early = c < queries_.parts.size() / 2;
-      for (const HeadRows<T>& rows : rows_[is_early ? 0 : 1]) rows.sum(sums);
+      for (const HeadRows& rows : rows_[is_early ? 0 : 1]) rows.sum(sums);
     }
     const int last = queries_.worker(queries_.parts.size() - 1);
     for (std::vector<double>* values :
@@ -405,9 +399,9 @@ class BackwardBySequence {
     const std::span<Part> own =
         of_rank(static_cast<std::size_t>(ranks_.rank()));
     for (std::size_t n = 0; n < 2; ++n) {
-      const PartialProblem<T>& p = *chunks_[n].problem;
-      add_queries_that_see<T>(p.backward.forward, p.masks,
-                              queries_.of(ranks_.rank())[n], keys_.parts, own);
+      const PartialProblem& p = *chunks_[n].problem;
+      add_queries_that_see(p.backward.forward, p.masks,
+                           queries_.of(ranks_.rank())[n], keys_.parts, own);
     }
     std::vector<std::span<std::byte>> parts;
     for (std::size_t i = 0; i < ranks; ++i) {
@@ -465,7 +459,7 @@ class BackwardBySequence {
     }
   }
 
-  kernels::AttentionKeys keys_of_run(const PartialProblem<T>& problem,
+  kernels::AttentionKeys keys_of_run(const PartialProblem& problem,
                                      const KeyRun& run) {
     return keys_of(problem, k_[run.chunk], v_[run.chunk],
                    keys_.of(ranks_.rank())[run.chunk].begin, run.batch,
@@ -482,7 +476,7 @@ class BackwardBySequence {
                                        .d_q = nullptr,
                                        .lse = &lse,
                                        .d_lse = nullptr});
-    std::vector<HeadRows<T>> heads;
+    std::vector<HeadRows> heads;
     for (std::int64_t i = 0; i < batch() * kv_heads(); ++i) {
       heads.emplace_back(*problem, i / kv_heads(), i % kv_heads(), queries,
                          BackwardParts::kKeys);
@@ -492,14 +486,14 @@ class BackwardBySequence {
         options_.threads, std::ssize(heads) * groups, [&](std::int64_t i) {
           heads[static_cast<std::size_t>(i / groups)].prepare(i % groups);
         });
-    const auto deltas = window.blocks[kDelta].view().template as<float>();
-    for (HeadRows<T>& rows : heads) {
+    const auto deltas = window.blocks[kDelta].view().as<float>();
+    for (HeadRows& rows : heads) {
       for_deltas(rows, window.begin, deltas,
                  [](float& own, float& travelling) { own = travelling; });
     }
     parallel_for(options_.threads, std::ssize(runs_), [&](std::int64_t i) {
       KeyRun& run = runs_[static_cast<std::size_t>(i)];
-      const HeadRows<T>& rows =
+      const HeadRows& rows =
           heads[static_cast<std::size_t>(run.batch * kv_heads() + run.kv_head)];
       if (intersection(run.keys, rows.seen()).size() == 0) return;
       rows.add_keys(keys_of_run(*problem, run), run.keys, run.key_sums(),
@@ -514,11 +508,11 @@ class BackwardBySequence {
       d_k[n] = k_[n].like(k_[n].positions());
       d_v[n] = v_[n].like(v_[n].positions());
     }
-    const PartialProblem<T>& problem = *chunks_[0].problem;
+    const PartialProblem& problem = *chunks_[0].problem;
     for (KeyRun& run : runs_) {
       const std::int64_t begin = keys_.of(ranks_.rank())[run.chunk].begin;
       const auto at = [&](Block& block) {
-        return whole_view<T>(block.view(), begin, lengths_.keys)
+        return whole_view(block.view(), begin, lengths_.keys)
             .at(run.batch, run.kv_head, 0);
       };
       BackwardHead head{};
@@ -534,7 +528,7 @@ class BackwardBySequence {
       head.d_value_sums = run.value_sums;
       kernels::backward_keys(
           head, run.keys.begin, run.keys.end,
-          HeadRows<T>::scratch(inputs_.k.shape[3], inputs_.v.shape[3]));
+          HeadRows::scratch(inputs_.k.shape[3], inputs_.v.shape[3]));
     }
     if (!gradients_.k.is_null()) give_back(ranks_, keys_, d_k, gradients_.k);
     if (!gradients_.v.is_null()) give_back(ranks_, keys_, d_v, gradients_.v);
@@ -548,8 +542,8 @@ class BackwardBySequence {
   const Chunks queries_, keys_;
   Window held_;  // keys and values, as the caller has them
   std::array<QueryChunk, 2> chunks_;
-  std::array<std::vector<HeadRows<T>>, 2> rows_;  // by chunk, in pass 1
-  std::array<Block, 2> k_, v_;                    // by chunk, in pass 2
+  std::array<std::vector<HeadRows>, 2> rows_;  // by chunk, in pass 1
+  std::array<Block, 2> k_, v_;                 // by chunk, in pass 2
   std::vector<KeyRun> runs_;
 };
 
@@ -561,11 +555,7 @@ void backward_by_sequence(Communicator& ranks,
                           const SequenceLengths& lengths,
                           const AttentionOptions& options) {
   check_by_sequence(options, kWhere);
-  detail::with_element_type(inputs.q.dtype, kWhere, [&]<typename T>() {
-    if constexpr (!std::is_same_v<T, double>) {
-      BackwardBySequence<T>(ranks, inputs, gradients, lengths, options).run();
-    }
-  });
+  BackwardBySequence(ranks, inputs, gradients, lengths, options).run();
 }
 
 }  // namespace regard::dist

@@ -16,7 +16,6 @@
 #include "attention/entry_masks.h"
 #include "attention/problem.h"
 #include "attention/row_blocks.h"
-#include "attention/untyped.h"
 #include "dist/block.h"
 #include "dist/chunks.h"
 #include "dist/seen.h"
@@ -48,7 +47,6 @@ struct RowsWithState {
   float* state() { return reinterpret_cast<float*>(memory.data()); }
 };
 
-template <typename T>
 class BySequence {
  public:
   BySequence(Communicator& ranks, std::int64_t q_len, std::int64_t kv_len,
@@ -120,13 +118,13 @@ class BySequence {
     if (options.log_sum_exp.data() != nullptr) {
       options.log_sum_exp = whole_rows(chunk.rows, first, q_len_);
     }
-    const detail::Problem<T> problem(
-        whole_view<const T>(chunk.q.const_view(), first, q_len_),
-        whole_view<const T>(keys.blocks[0].const_view(), keys.begin, kv_len_),
-        whole_view<const T>(keys.blocks[1].const_view(), keys.begin, kv_len_),
-        options, kWhere);
-    const detail::EntryMasks<T> masks(problem);
-    body(problem, masks, whole_view<T>(chunk.out.view(), first, q_len_));
+    const detail::Problem<float> problem(
+        whole_view(chunk.q.const_view(), first, q_len_),
+        whole_view(keys.blocks[0].const_view(), keys.begin, kv_len_),
+        whole_view(keys.blocks[1].const_view(), keys.begin, kv_len_), options,
+        kWhere);
+    const detail::EntryMasks<float> masks(problem);
+    body(problem, masks, whole_view(chunk.out.view(), first, q_len_));
   }
 
   // body(block, rows) for all rows of a chunk, side by side.
@@ -135,9 +133,9 @@ class BySequence {
     with_problem(
         n, keys,
         [&](const auto& problem, const auto& masks,
-            const TensorView<T, 4>& out) {
-          const detail::BlockMemory<T> memory(problem, kBlockRows,
-                                              masks.dense_parts());
+            const detail::Elements& out) {
+          const detail::BlockMemory memory(problem, kBlockRows,
+                                           masks.dense_parts());
           parallel_for(
               options_.threads, std::ssize(rows_[n]), [&](std::int64_t i) {
                 RowsWithState& rows = rows_[n][static_cast<std::size_t>(i)];
@@ -268,12 +266,7 @@ void forward_by_sequence(Communicator& ranks, ConstUntypedView<4> q,
                          UntypedView<4> out, const SequenceLengths& lengths,
                          const AttentionOptions& options) {
   check_by_sequence(options, kWhere);
-  detail::with_element_type(q.dtype, kWhere, [&]<typename T>() {
-    if constexpr (!std::is_same_v<T, double>) {
-      BySequence<T>(ranks, lengths.queries, lengths.keys, options)
-          .run(q, k, v, out);
-    }
-  });
+  BySequence(ranks, lengths.queries, lengths.keys, options).run(q, k, v, out);
 }
 
 }  // namespace regard::dist

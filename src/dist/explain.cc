@@ -5,7 +5,6 @@
 #include <cstdio>
 #include <sstream>
 
-#include "attention/untyped.h"
 #include "core/scaled.h"
 #include "dist/by_sequence.h"
 #include "dist/chunks.h"
@@ -99,16 +98,15 @@ void add_stream(SpreadCall& call, const std::vector<Travel::Piece>& pieces,
   }
 }
 
-template <typename T>
 void explain_sequence(SpreadExplanation& e, const AttentionOptions& options) {
   const AttentionShape& s = e.shape;
   const Widths w(s);
-  const detail::Problem<T> p(
-      detail::hollow_view<T>({s.batch, s.heads, s.q_len, s.d_k}),
-      detail::hollow_view<T>({s.batch, s.kv_heads, s.kv_len, s.d_k}),
-      detail::hollow_view<T>({s.batch, s.kv_heads, s.kv_len, s.d_v}), options,
-      kWhere);
-  const detail::EntryMasks<T> masks(p);
+  const detail::Problem<float> p(
+      detail::hollow_view(s.dtype, {s.batch, s.heads, s.q_len, s.d_k}),
+      detail::hollow_view(s.dtype, {s.batch, s.kv_heads, s.kv_len, s.d_k}),
+      detail::hollow_view(s.dtype, {s.batch, s.kv_heads, s.kv_len, s.d_v}),
+      options, kWhere);
+  const detail::EntryMasks<float> masks(p);
   const Chunks queries(s.q_len, e.ranks, 1);
   const Chunks keys(s.kv_len, e.ranks, kernels::kKeyBlock);
   std::vector<Needs> in_splits, in_blocks, of_queries;
@@ -119,7 +117,7 @@ void explain_sequence(SpreadExplanation& e, const AttentionOptions& options) {
     for (std::size_t n = 0; n < 2; ++n) {
       const Part chunk = queries.of(i)[n];
       seen[n] = keys_seen_by(p, masks, chunk);
-      add_queries_that_see<T>(p, masks, chunk, keys.parts, seen_by);
+      add_queries_that_see(p, masks, chunk, keys.parts, seen_by);
     }
     in_splits.push_back(needs_of(seen[0], seen[1], kernels::kSplitKeys));
     in_blocks.push_back(needs_of(seen[0], seen[1], kernels::kKeyBlock));
@@ -215,9 +213,7 @@ SpreadExplanation explain(const AttentionShape& shape,
     return e;
   }
   check_by_sequence(options, kWhere);
-  detail::with_element_type(shape.dtype, kWhere, [&]<typename T>() {
-    if constexpr (!std::is_same_v<T, double>) explain_sequence<T>(e, options);
-  });
+  explain_sequence(e, options);
   return e;
 }
 

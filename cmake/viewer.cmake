@@ -8,7 +8,7 @@ file(READ ${page} REGARD_PAGE_BYTES HEX)
 string(REGEX REPLACE "(..)" "0x\\1," REGARD_PAGE_BYTES "${REGARD_PAGE_BYTES}")
 set(REGARD_PAGE_SOURCE ${PROJECT_BINARY_DIR}/viewer_page.cc)
 # What it takes to write a page, beside that: all that the Python module has.
-set(REGARD_PAGE_SOURCES base64.cc imported_weights.cc page.cc trace.cc trace_json.cc)
+set(REGARD_PAGE_SOURCES base64.cc imported_weights.cc page.cc trace.cc trace_json.cc ../json/json.cc)
 configure_file(${PROJECT_SOURCE_DIR}/src/view/page_bytes.cc.in ${REGARD_PAGE_SOURCE} @ONLY)
 
 # The server of `regard view`. The package's own flags matter: they change the

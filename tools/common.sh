@@ -115,10 +115,14 @@ build_preset() {
     ! grep -qxF "CMAKE_HOME_DIRECTORY:INTERNAL=$root" "$dir/CMakeCache.txt"; then
     rm -rf "$dir/CMakeCache.txt" "$dir/CMakeFiles"
   fi
-  if [[ ! -f $dir/build.ninja || $root/CMakePresets.json -nt $dir/build.ninja ||
-    ${#defines[@]} -gt 0 ]]; then
+  local define known=yes
+  for define in ${defines[@]+"${defines[@]}"}; do
+    define=${define#-D}
+    grep -qsx "${define%%=*}:[A-Z]*=${define#*=}" "$dir/CMakeCache.txt" || known=no
+  done
+  if [[ ! -f $dir/build.ninja || $root/CMakePresets.json -nt $dir/build.ninja || $known == no ]]; then
     progress "configuring $preset"
-    if ! (cd "$root" && cmake --preset "$preset" "${defines[@]}") >>"$log" 2>&1 </dev/null; then
+    if ! (cd "$root" && cmake --preset "$preset" ${defines[@]+"${defines[@]}"}) >>"$log" 2>&1 </dev/null; then
       clear_line
       grep -A 12 -m 1 'CMake Error' "$log" >&2 || tail -n 20 "$log" >&2
       die "configuring failed; the whole log is $log"

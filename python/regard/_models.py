@@ -88,7 +88,7 @@ class LanguageModel:
         """What the model writes after a prompt, a str; after some prompts, which it continues at once, a list.
 
         max_tokens   at most so many are written after each; fewer where the model ends its text
-        temperature  divides the scores: above 1 wilder, below 1 tamer; 0 always takes the likeliest token
+        temperature  divides the scores: above 1 more varied, below 1 more predictable; 0 always takes the likeliest token
         top_k        draw from the k likeliest tokens only; 0: from all
         top_p        of those, draw from the fewest that have this share of the probability
         seed         the same seed draws the same text

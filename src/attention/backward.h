@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "attention/entry_masks.h"
@@ -12,19 +13,33 @@
 
 namespace regard::detail {
 
-// The arguments of attention_backward, checked.
-template <typename T>
-struct BackwardProblem {
-  Problem<T> forward;
-  const BackwardInputs<T>& inputs;
-  const Gradients<T>& gradients;
+// BackwardInputs and Gradients whose elements are of any type.
+template <typename Real>
+struct BackwardViews {
+  ConstElements q{}, k{}, v{}, out{}, d_out{};
+  TensorView<const Real, 3> d_log_sum_exp{};
+};
+template <typename Real>
+struct GradientViews {
+  Elements q{}, k{}, v{};
+  TensorView<Real, 4> bias{};
+  std::span<Real> alibi_slopes{}, sinks{}, head_scales{};
+};
 
-  BackwardProblem(const BackwardInputs<T>& inputs,
-                  const Gradients<T>& gradients, const OptionsOf<T>& options);
+// The arguments of attention_backward, checked.
+template <typename Real>
+struct BackwardProblem {
+  Problem<Real> forward;
+  const BackwardViews<Real>& inputs;
+  const GradientViews<Real>& gradients;
+
+  BackwardProblem(const BackwardViews<Real>& inputs,
+                  const GradientViews<Real>& gradients,
+                  const BasicAttentionOptions<Real>& options);
 
   // The gradient of the bias of a row's first key, or null.
-  RealOf<T>* d_bias_row(std::int64_t index, std::int64_t head,
-                        std::int64_t query) const {
+  Real* d_bias_row(std::int64_t index, std::int64_t head,
+                   std::int64_t query) const {
     const auto& d = gradients.bias;
     if (d.is_null()) return nullptr;
     return d.at(d.extent(0) == 1 ? 0 : index, d.extent(1) == 1 ? 0 : head,
@@ -51,12 +66,12 @@ struct HeadSums {
 
   // Adds the rows that a kernel did of a head and its group, in index order.
   // `Head` is kernels::BackwardHead or kernels::Bf16BackwardHead.
-  template <typename T, typename Head>
-  void add_rows(const BackwardProblem<T>& b, std::int64_t index,
+  template <typename Head>
+  void add_rows(const BackwardProblem<float>& b, std::int64_t index,
                 std::int64_t kv_head, const Head& head) {
-    const Problem<T>& p = b.forward;
+    const Problem<float>& p = b.forward;
     const bool row_bias =
-        !b.gradients.bias.is_null() && head.block.bias_key_stride == 0;
+        !b.gradients.bias.is_null() && head.block.score.bias_key_stride == 0;
     for (std::int64_t i = 0; i < head.row_count; ++i) {
       const auto& row = head.block.rows[i];
       const auto at = static_cast<std::size_t>(index * p.heads +
@@ -76,15 +91,15 @@ struct HeadSums {
     }
   }
 
-  template <typename T>
-  void write(const Gradients<T>& to) const {
+  template <typename Real>
+  void write(const GradientViews<Real>& to) const {
     const auto sum = [](const std::vector<double>& from, auto out) {
       for (std::size_t head = 0; head < out.size(); ++head) {
         double total = 0;
         for (std::size_t i = head; i < from.size(); i += out.size()) {
           total += from[i];
         }
-        out[head] = static_cast<RealOf<T>>(total);
+        out[head] = static_cast<Real>(total);
       }
     };
     sum(slopes, to.alibi_slopes);
@@ -96,18 +111,16 @@ struct HeadSums {
 };
 
 // On the fused kernels: see kernels/attention_backward.h.
-template <typename T>
-void engine_backward(const BackwardProblem<T>& problem,
-                     const EntryMasks<T>& masks);
+void engine_backward(const BackwardProblem<float>& problem,
+                     const EntryMasks<float>& masks);
 
 // With products of bf16 numbers: see kernels/bf16/backward.h. A task is a head.
-template <typename T>
-void bf16_backward(const BackwardProblem<T>& problem,
-                   const EntryMasks<T>& masks);
+void bf16_backward(const BackwardProblem<float>& problem,
+                   const EntryMasks<float>& masks);
 
 // By plain loops: double, and machines without kernels. O(kv_len) memory.
-template <typename T>
-void plain_backward(const BackwardProblem<T>& problem,
-                    const EntryMasks<T>& masks);
+template <typename Real>
+void plain_backward(const BackwardProblem<Real>& problem,
+                    const EntryMasks<Real>& masks);
 
 }  // namespace regard::detail

@@ -15,12 +15,12 @@ using kernels::kKeyBlock;
 
 // Everything that the three passes keep about the rows that read one key-value
 // head of one entry, laid out in one piece of memory.
-template <typename T>
 class HeadWork {
  public:
   // `number` counts heads and entries together.
-  HeadWork(const BackwardProblem<T>& problem, const EntryMasks<T>& masks,
-           std::int64_t number, std::int64_t key_run)
+  HeadWork(const BackwardProblem<float>& problem,
+           const EntryMasks<float>& masks, std::int64_t number,
+           std::int64_t key_run)
       : b_(problem),
         p_(problem.forward),
         rows_(problem, masks, number / p_.kv_heads, number % p_.kv_heads) {
@@ -86,16 +86,16 @@ class HeadWork {
 
  private:
   std::size_t lay_out(std::byte* base) {
-    Arena memory(base);
+    MemoryLayout memory(base);
     rows_.lay_out(memory);
     rows_.lay_out(memory, head_, BackwardParts::kRowsAndKeys);
     memory.take(turns_, groups());
     return memory.used();
   }
 
-  const BackwardProblem<T>& b_;
-  const Problem<T>& p_;
-  BackwardRows<T> rows_;
+  const BackwardProblem<float>& b_;
+  const Problem<float>& p_;
+  BackwardRows rows_;
   BackwardHead head_{};
   std::atomic<std::int64_t>* turns_ = nullptr;
 };
@@ -140,23 +140,22 @@ class SharedScratch {
 };
 
 // Whether several heads or entries add to the same gradient of a bias.
-template <typename T>
-bool shares_bias(const BackwardProblem<T>& b) {
+bool shares_bias(const BackwardProblem<float>& b) {
   const auto& d = b.gradients.bias;
   return !d.is_null() && ((d.extent(0) == 1 && b.forward.entries > 1) ||
                           (d.extent(1) == 1 && b.forward.heads > 1));
 }
 
 // One head a task, all three passes: enough heads to keep the threads busy.
-template <typename T>
-void run_by_heads(const BackwardProblem<T>& b, const EntryMasks<T>& masks,
-                  Threads threads, HeadSums& sums) {
-  const Problem<T>& p = b.forward;
+void run_by_heads(const BackwardProblem<float>& b,
+                  const EntryMasks<float>& masks, Threads threads,
+                  HeadSums& sums) {
+  const Problem<float>& p = b.forward;
   const std::int64_t run = kernels::backward_key_run(p.d_k, p.d_v);
   const std::size_t floats =
       kernels::backward_scratch_floats(run, p.d_k, p.d_v);
   parallel_for(threads, p.entries * p.kv_heads, [&](std::int64_t task) {
-    HeadWork<T> work(b, masks, task, run);
+    HeadWork work(b, masks, task, run);
     const std::size_t bytes = work.bytes();
     std::byte* const memory = thread_scratch(bytes + floats * sizeof(float));
     work.begin(memory);
@@ -172,10 +171,10 @@ void run_by_heads(const BackwardProblem<T>& b, const EntryMasks<T>& masks,
 
 // One head after the other, its blocks of keys side by side: few heads, or
 // heads that add to the same bias.
-template <typename T>
-void run_by_keys(const BackwardProblem<T>& b, const EntryMasks<T>& masks,
-                 Threads threads, HeadSums& sums) {
-  const Problem<T>& p = b.forward;
+void run_by_keys(const BackwardProblem<float>& b,
+                 const EntryMasks<float>& masks, Threads threads,
+                 HeadSums& sums) {
+  const Problem<float>& p = b.forward;
   for (std::int64_t i = 0; i < p.entries * p.kv_heads; ++i) {
     // Short enough that every thread has some.
     const std::int64_t share = p.entry(i / p.kv_heads).kv_len /
@@ -184,7 +183,7 @@ void run_by_keys(const BackwardProblem<T>& b, const EntryMasks<T>& masks,
         share, kKeyBlock, kernels::backward_key_run(p.d_k, p.d_v));
     const std::size_t floats =
         kernels::backward_scratch_floats(run, p.d_k, p.d_v);
-    HeadWork<T> work(b, masks, i, run);
+    HeadWork work(b, masks, i, run);
     SharedScratch scratch(floats, threads.count);
     const std::size_t bytes = line_up(work.bytes());
     std::byte* const memory =
@@ -205,9 +204,9 @@ void run_by_keys(const BackwardProblem<T>& b, const EntryMasks<T>& masks,
 
 }  // namespace
 
-template <typename T>
-void engine_backward(const BackwardProblem<T>& b, const EntryMasks<T>& masks) {
-  const Problem<T>& p = b.forward;
+void engine_backward(const BackwardProblem<float>& b,
+                     const EntryMasks<float>& masks) {
+  const Problem<float>& p = b.forward;
   HeadSums sums(p.entries, p.heads);
   if (p.entries > 0 && p.heads > 0) {
     const int count = threads_for(p, 6 * p.d_k + 4 * p.d_v);
@@ -221,12 +220,5 @@ void engine_backward(const BackwardProblem<T>& b, const EntryMasks<T>& masks) {
   }
   sums.write(b.gradients);
 }
-
-template void engine_backward(const BackwardProblem<float>&,
-                              const EntryMasks<float>&);
-template void engine_backward(const BackwardProblem<BFloat16>&,
-                              const EntryMasks<BFloat16>&);
-template void engine_backward(const BackwardProblem<Float16>&,
-                              const EntryMasks<Float16>&);
 
 }  // namespace regard::detail

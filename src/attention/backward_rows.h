@@ -7,45 +7,28 @@
 #include "attention/backward.h"
 #include "attention/entry_masks.h"
 #include "attention/row_blocks.h"
+#include "core/memory_layout.h"
 #include "kernels/attention_backward.h"
 
 namespace regard::detail {
-
-// Cuts arrays from one piece of memory, each from a cache line on. Without
-// memory it only measures.
-class Arena {
- public:
-  explicit Arena(std::byte* memory) : memory_(memory) {}
-
-  template <typename U>
-  void take(U*& to, std::int64_t count) {
-    to = reinterpret_cast<U*>(memory_ == nullptr ? nullptr : memory_ + used_);
-    used_ += line_up(sizeof(U) * static_cast<std::size_t>(count));
-  }
-  std::size_t used() const { return used_; }
-
- private:
-  std::byte* memory_;
-  std::size_t used_ = 0;
-};
 
 // What a pass takes gradients of; rows have dq, slopes and scales.
 enum class BackwardParts { kRowsAndKeys, kKeys };
 
 // The rows of some queries that read one key-value head of an entry, as the
 // kernels of the backward pass want to be told of them.
-template <typename T>
 class BackwardRows {
  public:
   // All queries of the entry.
-  BackwardRows(const BackwardProblem<T>& problem, const EntryMasks<T>& masks,
-               std::int64_t index, std::int64_t kv_head)
+  BackwardRows(const BackwardProblem<float>& problem,
+               const EntryMasks<float>& masks, std::int64_t index,
+               std::int64_t kv_head)
       : BackwardRows(problem, masks, index, kv_head, 0,
                      problem.forward.entry(index).q_len) {}
   // The queries [first, last).
-  BackwardRows(const BackwardProblem<T>& problem, const EntryMasks<T>& masks,
-               std::int64_t index, std::int64_t kv_head, std::int64_t first,
-               std::int64_t last)
+  BackwardRows(const BackwardProblem<float>& problem,
+               const EntryMasks<float>& masks, std::int64_t index,
+               std::int64_t kv_head, std::int64_t first, std::int64_t last)
       : b_(problem),
         p_(problem.forward),
         masks_(masks),
@@ -62,7 +45,7 @@ class BackwardRows {
   }
   const kernels::AttentionRow& row(std::int64_t i) const { return rows_[i]; }
 
-  void lay_out(Arena& memory) {
+  void lay_out(MemoryLayout& memory) {
     const auto parts = static_cast<std::int64_t>(masks_.dense_parts());
     memory.take(rows_, count());
     memory.take(backward_rows_, count());
@@ -71,7 +54,7 @@ class BackwardRows {
   }
 
   // What the fused passes keep of the rows.
-  void lay_out(Arena& memory, kernels::BackwardHead& head,
+  void lay_out(MemoryLayout& memory, kernels::BackwardHead& head,
                BackwardParts parts) const {
     const std::int64_t padded = groups() * kernels::kGroupRows;
     const auto columns = [](std::int64_t n) { return (n + 15) / 16 * 16; };
@@ -107,7 +90,7 @@ class BackwardRows {
     head.row_count = count();
     head.backward_rows = backward_rows_;
     head.kv_len = entry_.kv_len;
-    const Gradients<T>& g = b_.gradients;
+    const GradientViews<float>& g = b_.gradients;
     head.d_k = g.k.is_null() ? nullptr
                              : g.k.at(entry_.batch, kv_head_, entry_.kv_begin);
     head.d_v = g.v.is_null() ? nullptr
@@ -139,13 +122,13 @@ class BackwardRows {
   }
 
   void describe(const BoundMask& mask, std::int64_t i) const {
-    const Gradients<T>& g = b_.gradients;
+    const GradientViews<float>& g = b_.gradients;
     const auto& d_lse = b_.inputs.d_log_sum_exp;
     const std::int64_t batch = entry_.batch;
     const std::int64_t query = first_ + i / p_.group;
     const std::int64_t head = kv_head_ * p_.group + i % p_.group;
     const std::int64_t at = entry_.q_begin + query;
-    rows_[i] = describe_row<T>(p_, mask, index_, head, query, nullptr);
+    rows_[i] = describe_row(p_, mask, index_, head, query, nullptr);
     backward_rows_[i] = {
         .out = b_.inputs.out.at(batch, head, at),
         .d_out = b_.inputs.d_out.at(batch, head, at),
@@ -158,9 +141,9 @@ class BackwardRows {
     }
   }
 
-  const BackwardProblem<T>& b_;
-  const Problem<T>& p_;
-  const EntryMasks<T>& masks_;
+  const BackwardProblem<float>& b_;
+  const Problem<float>& p_;
+  const EntryMasks<float>& masks_;
   const std::int64_t index_, kv_head_;
   const std::int64_t first_, count_;
   const Entry entry_;

@@ -14,8 +14,6 @@ namespace regard::detail {
 namespace {
 
 using kernels::AttentionBlock;
-using kernels::AttentionDense;
-using kernels::AttentionRow;
 using kernels::Bf16Head;
 using kernels::kStripRows;
 
@@ -31,15 +29,16 @@ struct Unit {
   Bf16Head head;
 };
 
-template <typename T>
 class Bf16Engine {
  public:
-  Bf16Engine(const Problem<T>& p, const TensorView<T, 4>& out)
+  Bf16Engine(const Problem<float>& p, const Elements& out)
       : p_(p),
         out_(out),
         masks_(p),
         threads_{threads_for(p, 2 * (p.d_k + p.d_v)), p.options.threads.pool},
-        block_rows_(choose_block_rows()) {}
+        block_rows_(choose_block_rows()),
+        memory_(p, block_rows_, masks_.dense_parts(),
+                kernels::bf16_block_scratch_bytes(block_rows_, p.d_k, p.d_v)) {}
 
   // Units [first, last) that fit one wave; their keys are packed, then their
   // rows run.
@@ -156,61 +155,25 @@ class Bf16Engine {
                     std::int64_t first) const {
     const auto count = static_cast<int>(
         std::min<std::int64_t>(block_rows_, unit.rows - first));
-    const std::size_t parts = mask.dense().size();
-    const std::size_t row_bytes = line_up(sizeof(AttentionRow) * count);
-    const std::size_t dense_bytes = line_up(sizeof(AttentionDense) * parts);
-    const std::size_t pointer_bytes = line_up(sizeof(bool*) * count);
-    std::byte* memory = thread_scratch(
-        row_bytes + dense_bytes + pointer_bytes * parts +
-        kernels::bf16_block_scratch_bytes(count, p_.d_k, p_.d_v));
-    auto* const rows = reinterpret_cast<AttentionRow*>(memory);
-    memory += row_bytes;
-    auto* const dense = reinterpret_cast<AttentionDense*>(memory);
-    memory += dense_bytes;
-
-    const Entry e = p_.entry(unit.index);
-    const auto query_of = [&](int i) { return (first + i) / p_.group; };
-    const auto head_of = [&](int i) {
-      return unit.kv_head * p_.group + (first + i) % p_.group;
-    };
-    for (int i = 0; i < count; ++i) {
-      rows[i] =
-          describe_row(p_, mask, unit.index, head_of(i), query_of(i),
-                       out_.at(e.batch, head_of(i), e.q_begin + query_of(i)));
-    }
-    for (std::size_t part = 0; part < parts; ++part) {
-      auto* const at = reinterpret_cast<const bool**>(memory);
-      memory += pointer_bytes;
-      for (int i = 0; i < count; ++i) {
-        at[i] = mask.dense()[part].row(unit.index, head_of(i), query_of(i));
-      }
-      dense[part] = {at, mask.dense()[part].visible_when};
-    }
-    AttentionBlock block = describe_call(p_, unit.index, unit.kv_head);
-    block.rows = rows;
-    block.row_count = count;
-    block.dense = dense;
-    block.dense_count = static_cast<int>(parts);
-    kernels::bf16_forward_block(block, unit.head, memory);
+    const AttentionBlock block =
+        memory_.describe({unit.index, unit.kv_head, first, count}, mask, out_);
+    kernels::bf16_forward_block(block, unit.head,
+                                reinterpret_cast<std::byte*>(block.scratch));
   }
 
-  const Problem<T>& p_;
-  const TensorView<T, 4>& out_;
-  const EntryMasks<T> masks_;
+  const Problem<float>& p_;
+  const Elements& out_;
+  const EntryMasks<float> masks_;
   const Threads threads_;
   const int block_rows_;
+  const BlockMemory memory_;
 };
 
 }  // namespace
 
-template <typename T>
-void bf16_forward(const Problem<T>& p, TensorView<T, 4> out) {
+void bf16_forward(const Problem<float>& p, const Elements& out) {
   if (p.entries == 0 || p.heads == 0 || p.q.extent(2) == 0) return;
-  Bf16Engine<T>(p, out).run();
+  Bf16Engine(p, out).run();
 }
-
-template void bf16_forward(const Problem<float>&, TensorView<float, 4>);
-template void bf16_forward(const Problem<BFloat16>&, TensorView<BFloat16, 4>);
-template void bf16_forward(const Problem<Float16>&, TensorView<Float16, 4>);
 
 }  // namespace regard::detail

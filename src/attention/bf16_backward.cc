@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/bf16/backward.h"
 
-#include <algorithm>
+#include <cstring>
 
 #include "attention/backward_rows.h"
 #include "regard/core/aligned_buffer.h"
@@ -11,11 +11,11 @@ namespace {
 
 // One key-value head of one entry: its rows described, run, and what there is
 // one of a head summed.
-template <typename T>
 class Bf16HeadWork {
  public:
-  Bf16HeadWork(const BackwardProblem<T>& problem, const EntryMasks<T>& masks,
-               std::int64_t index, std::int64_t kv_head)
+  Bf16HeadWork(const BackwardProblem<float>& problem,
+               const EntryMasks<float>& masks, std::int64_t index,
+               std::int64_t kv_head)
       : b_(problem),
         p_(problem.forward),
         kv_head_(kv_head),
@@ -39,7 +39,7 @@ class Bf16HeadWork {
 
  private:
   std::size_t lay_out(std::byte* base) {
-    Arena memory(base);
+    MemoryLayout memory(base);
     rows_.lay_out(memory);
     memory.take(head_.deltas, rows_.count());
     memory.take(head_.d_slopes, rows_.count());
@@ -53,28 +53,28 @@ class Bf16HeadWork {
   // Keys that no row reads.
   void clear_keys() const {
     const Entry& e = rows_.entry();
-    const auto clear = [&](const TensorView<T, 4>& gradient, std::int64_t n) {
+    const auto clear = [&](const Elements& gradient) {
       for (std::int64_t j = 0; j < e.kv_len && !gradient.is_null(); ++j) {
-        T* const row = gradient.at(e.batch, kv_head_, e.kv_begin + j);
-        std::fill(row, row + n, T{});
+        std::memset(gradient.at(e.batch, kv_head_, e.kv_begin + j), 0,
+                    gradient.row_bytes());
       }
     };
-    clear(b_.gradients.k, p_.d_k);
-    clear(b_.gradients.v, p_.d_v);
+    clear(b_.gradients.k);
+    clear(b_.gradients.v);
   }
 
-  const BackwardProblem<T>& b_;
-  const Problem<T>& p_;
+  const BackwardProblem<float>& b_;
+  const Problem<float>& p_;
   const std::int64_t kv_head_;
-  BackwardRows<T> rows_;
+  BackwardRows rows_;
   kernels::Bf16BackwardHead head_{};
 };
 
 }  // namespace
 
-template <typename T>
-void bf16_backward(const BackwardProblem<T>& b, const EntryMasks<T>& masks) {
-  const Problem<T>& p = b.forward;
+void bf16_backward(const BackwardProblem<float>& b,
+                   const EntryMasks<float>& masks) {
+  const Problem<float>& p = b.forward;
   HeadSums sums(p.entries, p.heads);
   if (p.entries > 0 && p.heads > 0) {
     // Heads may add to the same bias: then one after the other.
@@ -82,19 +82,11 @@ void bf16_backward(const BackwardProblem<T>& b, const EntryMasks<T>& masks) {
         b.gradients.bias.is_null() ? threads_for(p, 6 * p.d_k + 4 * p.d_v) : 1;
     parallel_for({count, p.options.threads.pool}, p.entries * p.kv_heads,
                  [&](std::int64_t task) {
-                   Bf16HeadWork<T>(b, masks, task / p.kv_heads,
-                                   task % p.kv_heads)
+                   Bf16HeadWork(b, masks, task / p.kv_heads, task % p.kv_heads)
                        .run(sums);
                  });
   }
   sums.write(b.gradients);
 }
-
-template void bf16_backward(const BackwardProblem<float>&,
-                            const EntryMasks<float>&);
-template void bf16_backward(const BackwardProblem<BFloat16>&,
-                            const EntryMasks<BFloat16>&);
-template void bf16_backward(const BackwardProblem<Float16>&,
-                            const EntryMasks<Float16>&);
 
 }  // namespace regard::detail

@@ -12,10 +12,10 @@
 namespace regard::detail {
 
 // The rows asked for, sorted by entry; within one, as they were asked for.
-template <typename T>
+template <typename Real>
 class ChosenRows {
  public:
-  ChosenRows(const Problem<T>& p, std::span<const std::int64_t> rows) {
+  ChosenRows(const Problem<Real>& p, std::span<const std::int64_t> rows) {
     const std::int64_t q_len = p.q.extent(2);
     for (const std::int64_t row : rows) {
       require(row >= 0 && row < q_len, p.where, "rows must lie in [0, ", q_len,
@@ -63,7 +63,7 @@ class ChosenRows {
     return starts_.size() == 2 ? 0 : static_cast<std::size_t>(entry);
   }
 
-  void sort_by_sequence(const Problem<T>& p) {
+  void sort_by_sequence(const Problem<Real>& p) {
     const auto& offsets = p.options.sequences.q_offsets;
     const auto sequence_of = [&](const Place& place) {
       return std::upper_bound(offsets.begin(), offsets.end(), place.query);

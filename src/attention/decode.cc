@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "attention/decode_call.h"
+#include "attention/row_blocks.h"
 #include "kernels/attention_decode.h"
 
 namespace regard {
@@ -17,9 +18,9 @@ using kernels::DecodeBlock;
 using kernels::DecodeRow;
 using kernels::DecodeSplit;
 using kernels::kBlockKeys;
+using kernels::kSplitBlocks;
 using kernels::kSplitKeys;
 
-constexpr int kSplitBlocks = kSplitKeys / kBlockKeys;
 // Queries of one pass. More would keep too many states at once.
 constexpr std::int64_t kPassQueries = 16;
 // Below so many bytes of keys a second thread costs more than it brings.
@@ -204,11 +205,7 @@ class DecodePass {
             .row_count = rows_per_head_,
             .blocks = blocks,
             .block_count = find_blocks(task, blocks),
-            .bias_key_stride = o.bias.extent(3) == 1 ? 0 : 1,
-            .cosine = o.score == Score::kCosine,
-            .has_bias = !o.bias.is_null(),
-            .has_alibi = !o.alibi_slopes.empty(),
-            .softcap = o.softcap,
+            .score = score_options(o),
             .scratch = reinterpret_cast<float*>(thread_scratch(
                 kernels::decode_scratch_floats(layout) * sizeof(float)))};
   }

@@ -11,10 +11,9 @@ namespace regard::detail {
 namespace {
 
 // Few rows and many keys: the splits of a block run side by side.
-template <typename T>
-void forward_by_splits(const Problem<T>& p, const TensorView<T, 4>& out,
-                       const EntryMasks<T>& masks, const EnginePlan& plan,
-                       const BlockMemory<T>& memory) {
+void forward_by_splits(const Problem<float>& p, const Elements& out,
+                       const EntryMasks<float>& masks, const EnginePlan& plan,
+                       const BlockMemory& memory) {
   const RowBlocks& blocks = plan.blocks;
   const std::int64_t splits = plan.splits;
   const auto state = static_cast<std::int64_t>(
@@ -57,8 +56,7 @@ void forward_by_splits(const Problem<T>& p, const TensorView<T, 4>& out,
 
 bool engine_available() { return kernels::attention_has_kernel(); }
 
-template <typename T>
-EnginePlan::EnginePlan(const Problem<T>& p)
+EnginePlan::EnginePlan(const Problem<float>& p)
     : threads(threads_for(p, 2 * (p.d_k + p.d_v))), blocks(p, threads) {
   if (blocks.size() >= 2 * threads || threads == 1 ||
       p.k.extent(2) <= kernels::kSplitKeys) {
@@ -70,13 +68,12 @@ EnginePlan::EnginePlan(const Problem<T>& p)
   }
 }
 
-template <typename T>
-void engine_forward(const Problem<T>& p, TensorView<T, 4> out) {
+void engine_forward(const Problem<float>& p, const Elements& out) {
   if (p.entries == 0 || p.heads == 0 || p.q.extent(2) == 0) return;
-  const EntryMasks<T> masks(p);
+  const EntryMasks<float> masks(p);
   const EnginePlan plan(p);
   const RowBlocks& blocks = plan.blocks;
-  const BlockMemory<T> memory(p, blocks.rows(), masks.dense_parts());
+  const BlockMemory memory(p, blocks.rows(), masks.dense_parts());
   const Threads budget{plan.threads, p.options.threads.pool};
 
   if (plan.splits > 0) return forward_by_splits(p, out, masks, plan, memory);
@@ -87,12 +84,5 @@ void engine_forward(const Problem<T>& p, TensorView<T, 4> out) {
     });
   });
 }
-
-template EnginePlan::EnginePlan(const Problem<float>&);
-template EnginePlan::EnginePlan(const Problem<BFloat16>&);
-template EnginePlan::EnginePlan(const Problem<Float16>&);
-template void engine_forward(const Problem<float>&, TensorView<float, 4>);
-template void engine_forward(const Problem<BFloat16>&, TensorView<BFloat16, 4>);
-template void engine_forward(const Problem<Float16>&, TensorView<Float16, 4>);
 
 }  // namespace regard::detail

@@ -19,13 +19,11 @@ struct EnginePlan {
   // where they run one after the other.
   std::int64_t splits = 0;
 
-  template <typename T>
-  explicit EnginePlan(const Problem<T>& problem);
+  explicit EnginePlan(const Problem<float>& problem);
 };
 
 // attention_forward on the fused kernels: cuts the rows into blocks, spreads
 // them over threads, and hands each to kernels/attention_forward.h.
-template <typename T>
-void engine_forward(const Problem<T>& problem, TensorView<T, 4> out);
+void engine_forward(const Problem<float>& problem, const Elements& out);
 
 }  // namespace regard::detail

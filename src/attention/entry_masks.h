@@ -12,10 +12,10 @@ namespace regard::detail {
 // The mask of one entry: bound once for all entries of a batch, anew for each
 // packed sequence, which has sizes of its own. Refuses, in the name of the
 // call, a mask that does not fit: to be made before anything is written.
-template <typename T>
+template <typename Real>
 class EntryMasks {
  public:
-  explicit EntryMasks(const Problem<T>& p) : p_(p) {
+  explicit EntryMasks(const Problem<Real>& p) : p_(p) {
     if (!p.packed && p.entries > 0) {
       bound_.emplace(p.options.mask, p.mask_sizes(0), p.where);
     }
@@ -34,7 +34,7 @@ class EntryMasks {
   }
 
  private:
-  const Problem<T>& p_;
+  const Problem<Real>& p_;
   std::optional<BoundMask> bound_;
 };
 

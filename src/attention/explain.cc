@@ -11,6 +11,7 @@
 #include "attention/problem.h"
 #include "attention/row_blocks.h"
 #include "attention/tile_count.h"
+#include "attention/untyped.h"
 #include "core/scaled.h"
 #include "kernels/attention_forward.h"
 #include "regard/kernels/targets.h"
@@ -27,8 +28,7 @@ using detail::scaled;
 
 constexpr const char* kWhere = "explain";
 
-template <typename T>
-void explain_fused(const Problem<T>& p, const EntryMasks<T>& masks,
+void explain_fused(const Problem<float>& p, const EntryMasks<float>& masks,
                    Explanation& e) {
   const EnginePlan plan(p);
   e.path = AttentionPath::kFused;
@@ -43,18 +43,16 @@ void explain_fused(const Problem<T>& p, const EntryMasks<T>& masks,
   e.mixed_tiles = tiles.mixed;
   e.skipped_tiles = tiles.skipped;
   e.visited_pairs = tiles.visited_pairs;
-  const BlockMemory<T> memory(p, plan.blocks.rows(), masks.dense_parts());
+  const BlockMemory memory(p, plan.blocks.rows(), masks.dense_parts());
   const std::size_t states =
       static_cast<std::size_t>(plan.blocks.size() * plan.splits) *
       kernels::attention_state_floats(plan.blocks.rows(), p.d_v);
-  e.scratch_bytes =
-      static_cast<std::int64_t>(static_cast<std::size_t>(plan.threads) *
-                                    memory.bytes(masks.dense_parts()) +
-                                states * sizeof(float));
+  e.scratch_bytes = static_cast<std::int64_t>(
+      static_cast<std::size_t>(plan.threads) * memory.bytes() +
+      states * sizeof(float));
 }
 
-template <typename T>
-void explain_plain(const Problem<T>& p, Explanation& e) {
+void explain_plain(const Problem<float>& p, Explanation& e) {
   std::int64_t longest = 0;
   for (std::int64_t i = 0; i < (p.packed ? p.entries : 1); ++i) {
     const Entry entry = p.entry(i);
@@ -69,19 +67,19 @@ void explain_plain(const Problem<T>& p, Explanation& e) {
   e.scratch_bytes = e.threads * (longest + p.d_v) * bytes;
 }
 
-template <typename T>
-Explanation explain_as(const AttentionShape& s,
-                       const AttentionOptions& options) {
-  const Problem<T> p(
-      detail::hollow_view<T>({s.batch, s.heads, s.q_len, s.d_k}),
-      detail::hollow_view<T>({s.batch, s.kv_heads, s.kv_len, s.d_k}),
-      detail::hollow_view<T>({s.batch, s.kv_heads, s.kv_len, s.d_v}), options,
-      kWhere);
+Explanation explain_checked(const AttentionShape& s,
+                            const AttentionOptions& options) {
+  // The rules of double are those of float.
+  const Problem<float> p(
+      detail::hollow_view(s.dtype, {s.batch, s.heads, s.q_len, s.d_k}),
+      detail::hollow_view(s.dtype, {s.batch, s.kv_heads, s.kv_len, s.d_k}),
+      detail::hollow_view(s.dtype, {s.batch, s.kv_heads, s.kv_len, s.d_v}),
+      options, kWhere);
   Explanation e{.shape = s, .simd_target = simd_target()};
   const bool fused = s.dtype != DType::kFloat64 && detail::engine_available();
   if (fused) e.path = AttentionPath::kFused;
   if (p.entries == 0 || p.heads == 0 || s.q_len == 0) return e;
-  const EntryMasks<T> masks(p);
+  const EntryMasks<float> masks(p);
   for (std::int64_t i = 0; i < (p.packed ? p.entries : 1); ++i) {
     const Entry entry = p.entry(i);
     const std::int64_t rows =
@@ -147,21 +145,12 @@ Explanation explain(const AttentionShape& shape,
           pairs);
   require(options.compute == Compute::kFloat32, kWhere,
           "compute must be kFloat32: other arithmetic has no tiles to tell of");
-  switch (shape.dtype) {
-    case DType::kFloat32:
-    case DType::kFloat64:  // its rules are those of float
-      return explain_as<float>(shape, options);
-    case DType::kBFloat16:
-      return explain_as<BFloat16>(shape, options);
-    case DType::kFloat16:
-      return explain_as<Float16>(shape, options);
-    default:
-      break;
-  }
-  require(false, kWhere,
+  require(detail::is_computed_in_float(shape.dtype) ||
+              shape.dtype == DType::kFloat64,
+          kWhere,
           "the dtype must be float32, bfloat16, float16 or float64; it is ",
           to_string(shape.dtype));
-  return {};
+  return explain_checked(shape, options);
 }
 
 std::string to_string(const Explanation& e) {

@@ -10,14 +10,14 @@ namespace {
 
 constexpr const char* kWhere = "attention_forward";
 
-template <typename T>
-void forward(TensorView<const T, 4> q, TensorView<const T, 4> k,
-             TensorView<const T, 4> v, TensorView<T, 4> out,
-             const detail::OptionsOf<T>& options) {
-  const detail::Problem<T> problem(q, k, v, options, kWhere);
+template <typename Real>
+void forward(const detail::ConstElements& q, const detail::ConstElements& k,
+             const detail::ConstElements& v, const detail::Elements& out,
+             const BasicAttentionOptions<Real>& options) {
+  const detail::Problem<Real> problem(q, k, v, options, kWhere);
   problem.check_out(out);
   const bool in_bf16 = options.compute == Compute::kBFloat16;
-  if constexpr (std::is_same_v<T, double>) {
+  if constexpr (std::is_same_v<Real, double>) {
     require(!in_bf16, problem.where,
             "compute in bf16 is for float, bf16 and fp16; q is double");
   } else if (detail::engine_available()) {
@@ -32,11 +32,11 @@ void forward(TensorView<const T, 4> q, TensorView<const T, 4> k,
 void attention_forward(ConstUntypedView<4> q, ConstUntypedView<4> k,
                        ConstUntypedView<4> v, UntypedView<4> out,
                        AttentionOptionsRef options) {
-  detail::with_element_type(q.dtype, kWhere, [&]<typename T>() {
-    const detail::TypedViews<T> typed{kWhere};
-    forward<T>(typed.like_q(q, "q"), typed.like_q(k, "k"), typed.like_q(v, "v"),
-               typed.like_q(out, "out"),
-               detail::of_type<T>(options, kWhere, "options"));
+  const detail::CallViews views{q.dtype, kWhere};
+  detail::with_real(q.dtype, kWhere, [&]<typename Real>() {
+    forward<Real>(views.like_q(q, "q"), views.like_q(k, "k"),
+                  views.like_q(v, "v"), views.like_q(out, "out"),
+                  views.of_type<Real>(options, "options"));
   });
 }
 

@@ -9,10 +9,9 @@
 
 namespace regard::detail {
 
-template <typename T>
-void plain_forward(const Problem<T>& p, TensorView<T, 4> out) {
-  using Real = RealOf<T>;
-  const auto run_row = [&](const PlainRow<T>& row) {
+template <typename Real>
+void plain_forward(const Problem<Real>& p, const Elements& out) {
+  const auto run_row = [&](const PlainRow<Real>& row) {
     const Entry& e = row.entry;
     auto* weights = reinterpret_cast<Real*>(thread_scratch(
         static_cast<std::size_t>(e.kv_len + p.d_v) * sizeof(Real)));
@@ -25,16 +24,14 @@ void plain_forward(const Problem<T>& p, TensorView<T, 4> out) {
     std::fill(sums, sums + p.d_v, Real{0});
     for (std::int64_t key = 0; key < e.kv_len; ++key) {
       if (weights[key] == 0) continue;  // a hidden Inf must not make a NaN
-      const T* v = p.v.at(e.batch, row.head / p.group, e.kv_begin + key);
-      for (std::int64_t c = 0; c < p.d_v; ++c) {
-        sums[c] += weights[key] * static_cast<Real>(v[c]);
-      }
+      const Numbers<Real> v = row.v(key);
+      for (std::int64_t c = 0; c < p.d_v; ++c) sums[c] += weights[key] * v[c];
     }
-    T* to = out.at(e.batch, row.head, e.q_begin + row.query);
-    for (std::int64_t c = 0; c < p.d_v; ++c) to[c] = static_cast<T>(sums[c]);
+    write_numbers(sums, p.d_v, out,
+                  out.at(e.batch, row.head, e.q_begin + row.query));
   };
   if (p.entries == 0) return;
-  const EntryMasks<T> masks(p);  // refuses before anything is written
+  const EntryMasks<Real> masks(p);  // refuses before anything is written
   for (std::int64_t index = 0; index < p.entries; ++index) {
     const Entry entry = p.entry(index);
     masks.with(index, [&](const BoundMask& mask) {
@@ -47,9 +44,7 @@ void plain_forward(const Problem<T>& p, TensorView<T, 4> out) {
   }
 }
 
-template void plain_forward(const Problem<double>&, TensorView<double, 4>);
-template void plain_forward(const Problem<float>&, TensorView<float, 4>);
-template void plain_forward(const Problem<BFloat16>&, TensorView<BFloat16, 4>);
-template void plain_forward(const Problem<Float16>&, TensorView<Float16, 4>);
+template void plain_forward(const Problem<double>&, const Elements&);
+template void plain_forward(const Problem<float>&, const Elements&);
 
 }  // namespace regard::detail

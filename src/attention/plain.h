@@ -5,9 +5,9 @@
 
 namespace regard::detail {
 
-// Attention by plain loops in T's own arithmetic, one row at a time: for
+// Attention by plain loops in Real, one row at a time: for
 // double, and where there is no engine. O(kv_len) memory a thread.
-template <typename T>
-void plain_forward(const Problem<T>& problem, TensorView<T, 4> out);
+template <typename Real>
+void plain_forward(const Problem<Real>& problem, const Elements& out);
 
 }  // namespace regard::detail

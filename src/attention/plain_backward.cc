@@ -11,12 +11,10 @@ namespace regard::detail {
 namespace {
 
 // One key-value head of one entry: rows one after the other.
-template <typename T>
+template <typename Real>
 class PlainHead {
  public:
-  using Real = RealOf<T>;
-
-  PlainHead(const BackwardProblem<T>& b, const BoundMask& mask,
+  PlainHead(const BackwardProblem<Real>& b, const BoundMask& mask,
             std::int64_t index, std::int64_t kv_head, HeadSums& sums)
       : b_(b),
         p_(b.forward),
@@ -35,7 +33,7 @@ class PlainHead {
     for (std::int64_t i = 0; i < entry_.q_len * p_.group; ++i) {
       run_row(i / p_.group, kv_head_ * p_.group + i % p_.group);
     }
-    const Gradients<T>& g = b_.gradients;
+    const GradientViews<Real>& g = b_.gradients;
     for (std::int64_t key = 0; key < entry_.kv_len; ++key) {
       write(d_k_.data() + key * p_.d_k, p_.d_k, g.k, kv_head_,
             entry_.kv_begin + key);
@@ -45,21 +43,23 @@ class PlainHead {
   }
 
  private:
-  void write(const Real* from, std::int64_t n, const TensorView<T, 4>& to,
+  void write(const Real* from, std::int64_t n, const Elements& to,
              std::int64_t head, std::int64_t at) const {
     if (to.is_null()) return;
-    T* const out = to.at(entry_.batch, head, at);
-    for (std::int64_t c = 0; c < n; ++c) out[c] = static_cast<T>(from[c]);
+    write_numbers(from, n, to, to.at(entry_.batch, head, at));
   }
 
   void run_row(std::int64_t query, std::int64_t head) {
-    const PlainRow<T> row{p_, mask_, entry_, index_, head, query};
+    const PlainRow<Real> row{p_, mask_, entry_, index_, head, query};
     const std::int64_t at = entry_.q_begin + query;
     row.weights(weights_.data());
     std::fill(factors_.begin(), factors_.end(), Real{1});
     if (p_.options.dropout.rate > 0) row.drop(factors_.data());
-    const T* out = b_.inputs.out.at(entry_.batch, head, at);
-    const T* d_out = b_.inputs.d_out.at(entry_.batch, head, at);
+    const auto numbers = [&](const ConstElements& of) {
+      return Numbers<Real>(of, of.at(entry_.batch, head, at));
+    };
+    const Numbers<Real> out = numbers(b_.inputs.out);
+    const Numbers<Real> d_out = numbers(b_.inputs.d_out);
     // A row that sees nothing, or only its sink, has nothing to multiply: d_out
     // may be NaN.
     const bool sees = std::any_of(weights_.begin(), weights_.end(),
@@ -80,14 +80,14 @@ class PlainHead {
     }
   }
 
-  void add_pair(const PlainRow<T>& row, std::int64_t key, const T* d_out,
-                Real delta) {
-    const T* v = p_.v.at(entry_.batch, kv_head_, entry_.kv_begin + key);
+  void add_pair(const PlainRow<Real>& row, std::int64_t key,
+                const Numbers<Real>& d_out, Real delta) {
+    const Numbers<Real> v = row.v(key);
     const Real p = weights_[key];
     const Real factor = factors_[key];
     // forward: out += p * factor * v, unless dropped
     for (std::int64_t c = 0; c < p_.d_v && factor != 0; ++c) {
-      d_v_[key * p_.d_v + c] += p * factor * static_cast<Real>(d_out[c]);
+      d_v_[key * p_.d_v + c] += p * factor * d_out[c];
     }
     const Real d_p = factor == 0 ? Real{0} : factor * dot(d_out, v, p_.d_v);
     Real d_s = p * (d_p - delta);
@@ -97,23 +97,20 @@ class PlainHead {
     if (!p_.options.alibi_slopes.empty()) {
       sums_.slopes[sum_at(row.head)] -= d_s * row.distance(key);
     }
-    // forward: cap * tanh(product / cap)
     if (p_.options.softcap > 0) {
-      const Real t = row.capped_product(key) / p_.options.softcap;
-      d_s *= 1 - t * t;
+      d_s *= softcap_slope(row.capped_product(key), p_.options.softcap);
     }
     add_score(row, key, d_s);
   }
 
   // forward: score = scale * (q . k), with q and k of length 1 for cosine
   // scores
-  void add_score(const PlainRow<T>& row, std::int64_t key, Real d_s) {
-    const T* q = row.q();
-    const T* k = row.k(key);
+  void add_score(const PlainRow<Real>& row, std::int64_t key, Real d_s) {
+    const Numbers<Real> q = row.q(), k = row.k(key);
     const Real scale = p_.head_scale(row.head);
     Real* const d_key = d_k_.data() + key * p_.d_k;
     if (p_.options.score == Score::kCosine) {
-      const PlainUnit<T> q_unit(q, p_.d_k), k_unit(k, p_.d_k);
+      const PlainUnit<Real> q_unit(q, p_.d_k), k_unit(k, p_.d_k);
       if (q_unit.is_zero || k_unit.is_zero) return;
       const Real similarity = row.similarity(key);
       sums_.scales[sum_at(row.head)] += d_s * similarity * p_.scale;
@@ -127,8 +124,8 @@ class PlainHead {
     }
     sums_.scales[sum_at(row.head)] += d_s * dot(q, k, p_.d_k) * p_.scale;
     for (std::int64_t c = 0; c < p_.d_k; ++c) {
-      d_q_[c] += d_s * scale * static_cast<Real>(k[c]);
-      d_key[c] += d_s * scale * static_cast<Real>(q[c]);
+      d_q_[c] += d_s * scale * k[c];
+      d_key[c] += d_s * scale * q[c];
     }
   }
 
@@ -136,8 +133,8 @@ class PlainHead {
     return static_cast<std::size_t>(index_ * p_.heads + head);
   }
 
-  const BackwardProblem<T>& b_;
-  const Problem<T>& p_;
+  const BackwardProblem<Real>& b_;
+  const Problem<Real>& p_;
   const BoundMask& mask_;
   const std::int64_t index_, kv_head_;
   const Entry entry_;
@@ -147,9 +144,10 @@ class PlainHead {
 
 }  // namespace
 
-template <typename T>
-void plain_backward(const BackwardProblem<T>& b, const EntryMasks<T>& masks) {
-  const Problem<T>& p = b.forward;
+template <typename Real>
+void plain_backward(const BackwardProblem<Real>& b,
+                    const EntryMasks<Real>& masks) {
+  const Problem<Real>& p = b.forward;
   HeadSums sums(p.entries, p.heads);
   if (p.entries > 0 && p.heads > 0) {
     // Heads may add to the same bias: then one after the other.
@@ -159,7 +157,7 @@ void plain_backward(const BackwardProblem<T>& b, const EntryMasks<T>& masks) {
     parallel_for(threads, p.entries * p.kv_heads, [&](std::int64_t task) {
       const std::int64_t index = task / p.kv_heads;
       masks.with(index, [&](const BoundMask& mask) {
-        PlainHead<T>(b, mask, index, task % p.kv_heads, sums).run();
+        PlainHead<Real>(b, mask, index, task % p.kv_heads, sums).run();
       });
     });
   }
@@ -170,9 +168,5 @@ template void plain_backward(const BackwardProblem<float>&,
                              const EntryMasks<float>&);
 template void plain_backward(const BackwardProblem<double>&,
                              const EntryMasks<double>&);
-template void plain_backward(const BackwardProblem<BFloat16>&,
-                             const EntryMasks<BFloat16>&);
-template void plain_backward(const BackwardProblem<Float16>&,
-                             const EntryMasks<Float16>&);
 
 }  // namespace regard::detail

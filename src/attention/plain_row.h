@@ -5,35 +5,67 @@
 #include <cmath>
 #include <cstdlib>
 #include <limits>
+#include <type_traits>
 
 #include "attention/problem.h"
-#include "regard/core/random.h"
+#include "attention/scalar_score.h"
 
 namespace regard::detail {
 
-template <typename T>
-RealOf<T> dot(const T* a, const T* b, std::int64_t n) {
-  RealOf<T> sum = 0;
-  for (std::int64_t i = 0; i < n; ++i) {
-    sum += static_cast<RealOf<T>>(a[i]) * static_cast<RealOf<T>>(b[i]);
+// A row of elements, as numbers of the type that is computed in.
+template <typename Real>
+class Numbers {
+ public:
+  template <typename Byte>
+  Numbers(const ElementView<Byte>& of, const void* row)
+      : row_(row), storage_(of.storage()) {}
+
+  Real operator[](std::int64_t i) const {
+    if constexpr (std::is_same_v<Real, double>) {
+      return static_cast<const double*>(row_)[i];
+    } else {
+      return kernels::load_element(row_, storage_, i);
+    }
   }
+
+ private:
+  const void* row_;
+  kernels::Storage storage_;
+};
+
+// The row <- n numbers, rounded.
+template <typename Real>
+void write_numbers(const Real* from, std::int64_t n, const Elements& to,
+                   void* row) {
+  for (std::int64_t i = 0; i < n; ++i) {
+    if constexpr (std::is_same_v<Real, double>) {
+      static_cast<double*>(row)[i] = from[i];
+    } else {
+      kernels::store_element(from[i], to.storage(), row, i);
+    }
+  }
+}
+
+template <typename Real>
+Real dot(const Numbers<Real>& a, const Numbers<Real>& b, std::int64_t n) {
+  Real sum = 0;
+  for (std::int64_t i = 0; i < n; ++i) sum += a[i] * b[i];
   return sum;
 }
 
 // x * scale * inverse has length 1, or is zero: `scale` is a power of two that
 // keeps the squares where they neither over- nor underflow.
-template <typename T>
+template <typename Real>
 struct PlainUnit {
-  using Real = RealOf<T>;
-  const T* x;
+  Numbers<Real> x;
   Real scale = 1;
   Real inverse = 0;
   bool is_zero = true;
 
-  PlainUnit(const T* vector, std::int64_t n) : x(vector) {
+  PlainUnit(const Numbers<Real>& vector, std::int64_t n) : x(vector) {
     Real largest = 0;
     for (std::int64_t i = 0; i < n; ++i) {
-      largest = std::max(largest, std::abs(static_cast<Real>(x[i])));
+      largest = std::max(largest, std::abs(x[i]));
     }
     if (largest > 0 && std::isfinite(largest)) {
       constexpr int kMost = std::numeric_limits<Real>::max_exponent - 2;
@@ -42,35 +74,31 @@ struct PlainUnit {
     }
     Real squares = 0;
     for (std::int64_t i = 0; i < n; ++i) {
-      const Real element = static_cast<Real>(x[i]) * scale;
+      const Real element = x[i] * scale;
       squares += element * element;
     }
     is_zero = squares == 0;
     if (!is_zero) inverse = 1 / std::sqrt(squares);
   }
 
-  Real operator[](std::int64_t i) const {
-    return static_cast<Real>(x[i]) * scale * inverse;
-  }
+  Real operator[](std::int64_t i) const { return x[i] * scale * inverse; }
 };
 
-// One query of one head, by plain loops in T's own arithmetic.
-template <typename T>
+// One query of one head, by plain loops in Real.
+template <typename Real>
 struct PlainRow {
-  using Real = RealOf<T>;
   static constexpr Real kHidden = -std::numeric_limits<Real>::infinity();
 
-  const Problem<T>& p;
+  const Problem<Real>& p;
   const BoundMask& mask;
   Entry entry;
   std::int64_t index, head, query;
 
-  const T* q() const {
-    return p.q.at(entry.batch, head, entry.q_begin + query);
+  Numbers<Real> q() const {
+    return {p.q, p.q.at(entry.batch, head, entry.q_begin + query)};
   }
-  const T* k(std::int64_t key) const {
-    return p.k.at(entry.batch, head / p.group, entry.kv_begin + key);
-  }
+  Numbers<Real> k(std::int64_t key) const { return row_of(p.k, key); }
+  Numbers<Real> v(std::int64_t key) const { return row_of(p.v, key); }
   Real distance(std::int64_t key) const {
     return static_cast<Real>(
         std::abs(query + entry.kv_len - entry.q_len - key));
@@ -85,15 +113,14 @@ struct PlainRow {
 
   // The cosine of the angle between query and key; 0 for a zero vector.
   Real similarity(std::int64_t key) const {
-    const PlainUnit<T> q_unit(q(), p.d_k), k_unit(k(key), p.d_k);
+    const PlainUnit<Real> q_unit(q(), p.d_k), k_unit(k(key), p.d_k);
     Real sum = 0;
     for (std::int64_t i = 0; i < p.d_k; ++i) sum += q_unit[i] * k_unit[i];
     return sum;
   }
 
   Real capped_product(std::int64_t key) const {
-    const Real cap = p.options.softcap;
-    return cap > 0 ? cap * std::tanh(product(key) / cap) : product(key);
+    return softcapped(product(key), p.options.softcap);
   }
 
   // The score of one pair, everything but the sink applied.
@@ -143,19 +170,18 @@ struct PlainRow {
   // Dropout of weights[0, kv_len).
   void drop(Real* weights) const {
     const Dropout& dropout = p.options.dropout;
-    const std::uint32_t threshold = dropout_threshold(dropout.rate);
     const Real keep = Real{1} / (Real{1} - dropout.rate);
-    const auto word = [](std::int64_t n) {
-      return static_cast<std::uint32_t>(n);
-    };
     for (std::int64_t key = 0; key < entry.kv_len; ++key) {
-      const PhiloxCounter words = philox(
-          {word(key / 4), word(query), word(head), word(index)}, dropout.seed);
-      weights[key] = words[key % 4] < threshold ? 0 : weights[key] * keep;
+      weights[key] = is_dropped(dropout, {index, head, query, key})
+                         ? 0
+                         : weights[key] * keep;
     }
   }
 
  private:
+  Numbers<Real> row_of(const ConstElements& of, std::int64_t key) const {
+    return {of, of.at(entry.batch, head / p.group, entry.kv_begin + key)};
+  }
   bool visible(std::int64_t key) const {
     for (const DensePart& part : mask.dense()) {
       if (part.row(index, head, query)[key] != part.visible_when) return false;

@@ -36,11 +36,11 @@ std::int64_t longest_of(std::span<const std::int64_t> offsets) {
 
 }  // namespace
 
-template <typename T>
-Problem<T>::Problem(TensorView<const T, 4> q_view,
-                    TensorView<const T, 4> k_view,
-                    TensorView<const T, 4> v_view,
-                    const OptionsOf<T>& call_options, const char* caller)
+template <typename Real>
+Problem<Real>::Problem(ConstElements q_view, ConstElements k_view,
+                       ConstElements v_view,
+                       const BasicAttentionOptions<Real>& call_options,
+                       const char* caller)
     : q(q_view),
       k(k_view),
       v(v_view),
@@ -68,11 +68,10 @@ Problem<T>::Problem(TensorView<const T, 4> q_view,
   }
 }
 
-template <typename T>
-void Problem<T>::check_shapes() const {
+template <typename Real>
+void Problem<Real>::check_shapes() const {
   const bool has_values =
-      !(v.data() == nullptr &&
-        v.shape() == typename TensorView<const T, 4>::Extents{});
+      !(v.data() == nullptr && v.shape() == ConstElements::Extents{});
   require(
       q.extent(0) == k.extent(0) && (!has_values || q.extent(0) == v.extent(0)),
       where, "q, k and v must have the same batch; q is ", ShapeText{q.shape()},
@@ -99,8 +98,8 @@ void Problem<T>::check_shapes() const {
 }
 
 // Whether the call is packed, and then the sequences' offsets.
-template <typename T>
-typename Problem<T>::Longest Problem<T>::check_sequences() {
+template <typename Real>
+typename Problem<Real>::Longest Problem<Real>::check_sequences() {
   const Sequences& s = options.sequences;
   packed = !s.q_offsets.empty() || !s.kv_offsets.empty();
   if (!packed) return {q.extent(2), k.extent(2)};
@@ -115,8 +114,8 @@ typename Problem<T>::Longest Problem<T>::check_sequences() {
   return {longest_of(s.q_offsets), longest_of(s.kv_offsets)};
 }
 
-template <typename T>
-void Problem<T>::check_bias(const Longest& longest) const {
+template <typename Real>
+void Problem<Real>::check_bias(const Longest& longest) const {
   const auto& b = options.bias;
   if (b.is_null()) return;
   const auto fits = [this](std::int64_t extent, std::int64_t wanted) {
@@ -132,8 +131,8 @@ void Problem<T>::check_bias(const Longest& longest) const {
           longest.q, ", ", longest.kv, "]");
 }
 
-template <typename T>
-void Problem<T>::check_out(const TensorView<T, 4>& out) const {
+template <typename Real>
+void Problem<Real>::check_out(const Elements& out) const {
   require(out.extent(0) == q.extent(0) && out.extent(1) == heads &&
               out.extent(2) == q.extent(2) && out.extent(3) == d_v,
           where, "out must be [batch, heads, q_len, d_v]; out is ",
@@ -143,8 +142,8 @@ void Problem<T>::check_out(const TensorView<T, 4>& out) const {
   check_rows_apart(options.log_sum_exp, where, "log_sum_exp");
 }
 
-template <typename T>
-Entry Problem<T>::entry(std::int64_t index) const {
+template <typename Real>
+Entry Problem<Real>::entry(std::int64_t index) const {
   if (!packed) return {index, 0, 0, q.extent(2), k.extent(2)};
   const auto& s = options.sequences;
   const auto i = static_cast<std::size_t>(index);
@@ -153,8 +152,8 @@ Entry Problem<T>::entry(std::int64_t index) const {
           s.kv_offsets[i + 1] - s.kv_offsets[i]};
 }
 
-template <typename T>
-int threads_for(const Problem<T>& p, std::int64_t flops_per_pair) {
+template <typename Real>
+int threads_for(const Problem<Real>& p, std::int64_t flops_per_pair) {
   double pairs = 0;
   for (std::int64_t i = 0; i < (p.packed ? p.entries : 1); ++i) {
     if (p.entries == 0) break;
@@ -167,6 +166,13 @@ int threads_for(const Problem<T>& p, std::int64_t flops_per_pair) {
   return thread_count(p.options.threads, p.heads * p.q.extent(2));
 }
 
+ConstElements hollow_view(DType dtype,
+                          const std::array<std::int64_t, 4>& extents) {
+  static const double element{};
+  return ConstElements(
+      ConstUntypedView<4>(&element, dtype, extents, {0, 0, 0, 1}));
+}
+
 std::uint32_t dropout_threshold(float rate) {
   const double words = std::round(static_cast<double>(rate) * 4294967296.0);
   return words >= 4294967295.0 ? std::numeric_limits<std::uint32_t>::max()
@@ -177,9 +183,5 @@ template struct Problem<float>;
 template int threads_for(const Problem<float>&, std::int64_t);
 template struct Problem<double>;
 template int threads_for(const Problem<double>&, std::int64_t);
-template struct Problem<BFloat16>;
-template int threads_for(const Problem<BFloat16>&, std::int64_t);
-template struct Problem<Float16>;
-template int threads_for(const Problem<Float16>&, std::int64_t);
 
 }  // namespace regard::detail

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 
+#include "attention/elements.h"
 #include "mask/bound_mask.h"
 #include "regard/attention/attention.h"
 
@@ -18,14 +19,13 @@ struct Entry {
   std::int64_t kv_len = 0;
 };
 
-// The arguments of one call, checked, in the form that every path works from.
+// The arguments of one call, checked, in the form that every path works from:
+// computed in Real, float or double, whatever the elements are stored as.
 // Borrows everything.
-template <typename T>
+template <typename Real>
 struct Problem {
-  using Real = RealOf<T>;
-
-  TensorView<const T, 4> q, k, v;  // v is null when only weights are wanted
-  const OptionsOf<T>& options;
+  ConstElements q, k, v;  // v is null when only weights are wanted
+  const BasicAttentionOptions<Real>& options;
   const char* where;  // the public function, for messages
 
   std::int64_t entries = 0;  // batch entries or packed sequences
@@ -38,11 +38,10 @@ struct Problem {
   Real scale = 0;
 
   // Checks everything but what is written.
-  Problem(TensorView<const T, 4> q, TensorView<const T, 4> k,
-          TensorView<const T, 4> v, const OptionsOf<T>& options,
-          const char* where);
+  Problem(ConstElements q, ConstElements k, ConstElements v,
+          const BasicAttentionOptions<Real>& options, const char* where);
   // Checks that, too: out, and options.log_sum_exp.
-  void check_out(const TensorView<T, 4>& out) const;
+  void check_out(const Elements& out) const;
 
   Entry entry(std::int64_t index) const;
   MaskSizes mask_sizes(std::int64_t index) const {
@@ -78,25 +77,20 @@ struct Problem {
 };
 
 // A view of these extents whose elements are never read.
-template <typename T>
-TensorView<const T, 4> hollow_view(const std::array<std::int64_t, 4>& extents) {
-  static const T element{};
-  return {&element, extents, {0, 0, 0, 1}};
-}
+ConstElements hollow_view(DType dtype,
+                          const std::array<std::int64_t, 4>& extents);
 
 // Below this much work a second thread costs more than it brings.
 inline constexpr double kSerialFlops = 1e6;
 
 // How many threads a call is worth that does so many operations a pair.
-template <typename T>
-int threads_for(const Problem<T>& problem, std::int64_t flops_per_pair);
+template <typename Real>
+int threads_for(const Problem<Real>& problem, std::int64_t flops_per_pair);
 
 // A weight is dropped when its random word is below this.
 std::uint32_t dropout_threshold(float rate);
 
 extern template struct Problem<float>;
 extern template struct Problem<double>;
-extern template struct Problem<BFloat16>;
-extern template struct Problem<Float16>;
 
 }  // namespace regard::detail

@@ -3,8 +3,8 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <type_traits>
 
+#include "core/memory_layout.h"
 #include "kernels/visible_run.h"
 #include "regard/core/aligned_buffer.h"
 
@@ -15,14 +15,6 @@ using kernels::AttentionBlock;
 using kernels::AttentionDense;
 using kernels::AttentionRow;
 using kernels::kGroupRows;
-using kernels::Storage;
-
-template <typename T>
-constexpr Storage storage_of() {
-  if constexpr (std::is_same_v<T, BFloat16>) return Storage::kBFloat16;
-  if constexpr (std::is_same_v<T, Float16>) return Storage::kFloat16;
-  return Storage::kFloat32;
-}
 
 // Groups of rows that share one pass over the keys. More of them read the keys
 // less often, which pays once keys and values outgrow the nearer caches.
@@ -34,8 +26,7 @@ int groups_for(std::int64_t kv_bytes) {
 
 }  // namespace
 
-template <typename T>
-RowBlocks::RowBlocks(const Problem<T>& p, int threads)
+RowBlocks::RowBlocks(const Problem<float>& p, int threads)
     : group_(p.group), kv_heads_(p.kv_heads) {
   std::int64_t kv_len = 0, total_rows = 0;
   for (std::int64_t i = 0; i < (p.packed ? p.entries : 1); ++i) {
@@ -90,23 +81,27 @@ RowBlock RowBlocks::operator[](std::int64_t number) const {
   return block;
 }
 
-template <typename T>
-BlockMemory<T>::BlockMemory(const Problem<T>& p, int rows,
-                            std::size_t dense_parts)
-    : problem_(p),
-      kernel_floats_(kernels::attention_scratch_floats(rows, p.d_k, p.d_v)),
-      row_bytes_(line_up(sizeof(AttentionRow) * rows)),
-      dense_bytes_(line_up(sizeof(AttentionDense) * dense_parts)),
-      pointer_bytes_(line_up(sizeof(bool*) * rows)) {}
+BlockMemory::BlockMemory(const Problem<float>& p, int rows,
+                         std::size_t dense_parts)
+    : BlockMemory(p, rows, dense_parts,
+                  sizeof(float) *
+                      kernels::attention_scratch_floats(rows, p.d_k, p.d_v)) {}
 
-template <typename T>
-std::size_t BlockMemory<T>::bytes(std::size_t dense_parts) const {
-  return line_up(kernel_floats_ * sizeof(float)) + row_bytes_ + dense_bytes_ +
-         pointer_bytes_ * dense_parts;
+std::size_t BlockMemory::lay_out(std::byte* base, Parts& parts) const {
+  MemoryLayout memory(base);
+  memory.take(parts.scratch, kernel_bytes_);
+  memory.take(parts.rows, rows_);
+  memory.take(parts.dense, dense_parts_);
+  memory.take(parts.dense_rows, dense_parts_ * rows_);
+  return memory.used();
 }
 
-template <typename T>
-AttentionBlock describe_call(const Problem<T>& p, std::int64_t index,
+std::size_t BlockMemory::bytes() const {
+  Parts parts{};
+  return lay_out(nullptr, parts);
+}
+
+AttentionBlock describe_call(const Problem<float>& p, std::int64_t index,
                              std::int64_t kv_head) {
   const auto& o = p.options;
   const Entry e = p.entry(index);
@@ -119,20 +114,15 @@ AttentionBlock describe_call(const Problem<T>& p, std::int64_t index,
                .v_stride = p.v.stride(2),
                .d_k = p.d_k,
                .d_v = p.d_v,
-               .storage = storage_of<T>()},
+               .storage = p.q.storage()},
       .rows = nullptr,
       .row_count = 0,
       .first_row = 0,
       .same_keys = false,
       .dense = nullptr,
       .dense_count = 0,
-      .bias_key_stride =
-          o.bias.is_null() ? 0 : static_cast<int>(p.bias_key_stride()),
-      .cosine = o.score == Score::kCosine,
-      .has_bias = !o.bias.is_null(),
-      .has_alibi = !o.alibi_slopes.empty(),
+      .score = score_options(o),
       .has_sink = !o.sinks.empty(),
-      .softcap = o.softcap,
       .dropout_threshold = dropout_threshold(o.dropout.rate),
       .dropout_seed = o.dropout.seed,
       .keep_scale = 1.0f / (1.0f - o.dropout.rate),
@@ -140,10 +130,9 @@ AttentionBlock describe_call(const Problem<T>& p, std::int64_t index,
   };
 }
 
-template <typename T>
-AttentionRow describe_row(const Problem<T>& p, const BoundMask& mask,
+AttentionRow describe_row(const Problem<float>& p, const BoundMask& mask,
                           std::int64_t index, std::int64_t head,
-                          std::int64_t query, T* out) {
+                          std::int64_t query, void* out) {
   const auto& o = p.options;
   const Entry e = p.entry(index);
   const std::int64_t at = e.q_begin + query;
@@ -170,12 +159,11 @@ AttentionRow describe_row(const Problem<T>& p, const BoundMask& mask,
 namespace {
 
 // The row of the query after `row`'s, but for the keys it sees.
-template <typename T>
-AttentionRow next_row(const Problem<T>& p, AttentionRow row,
-                      const TensorView<T, 4>& out) {
+AttentionRow next_row(const Problem<float>& p, AttentionRow row,
+                      const Elements& out) {
   const auto& o = p.options;
-  row.q = static_cast<const T*>(row.q) + p.q.stride(2);
-  if (row.out != nullptr) row.out = static_cast<T*>(row.out) + out.stride(2);
+  row.q = p.q.after(row.q, 1);
+  if (row.out != nullptr) row.out = out.after(row.out, 1);
   if (row.lse != nullptr) row.lse += o.log_sum_exp.stride(2);
   if (row.bias != nullptr && o.bias.extent(2) != 1) {
     row.bias += o.bias.stride(2);
@@ -187,20 +175,16 @@ AttentionRow next_row(const Problem<T>& p, AttentionRow row,
 
 }  // namespace
 
-template <typename T>
-AttentionBlock BlockMemory<T>::describe(const RowBlock& block,
-                                        const BoundMask& mask,
-                                        const TensorView<T, 4>& out) const {
-  const Problem<T>& p = problem_;
+AttentionBlock BlockMemory::describe(const RowBlock& block,
+                                     const BoundMask& mask,
+                                     const Elements& out) const {
+  const Problem<float>& p = problem_;
   const Entry e = p.entry(block.index);
-  const std::size_t kernel_bytes = line_up(kernel_floats_ * sizeof(float));
-  std::byte* memory = thread_scratch(bytes(mask.dense().size()));
+  Parts parts{};
+  lay_out(thread_scratch(lay_out(nullptr, parts)), parts);
+  AttentionRow* const rows = parts.rows;
   AttentionBlock result = describe_call(p, block.index, block.kv_head);
-  result.scratch = reinterpret_cast<float*>(memory);
-  auto* const rows = reinterpret_cast<AttentionRow*>(memory + kernel_bytes);
-  memory += kernel_bytes + row_bytes_;
-  auto* const dense = reinterpret_cast<AttentionDense*>(memory);
-  memory += dense_bytes_;
+  result.scratch = reinterpret_cast<float*>(parts.scratch);
 
   const auto query_of = [&](int i) { return (block.first + i) / p.group; };
   const auto head_of = [&](int i) {
@@ -219,9 +203,9 @@ AttentionBlock BlockMemory<T>::describe(const RowBlock& block,
       }
       continue;
     }
-    T* const to = out.data() == nullptr
-                      ? nullptr
-                      : out.at(e.batch, head_of(i), e.q_begin + query_of(i));
+    void* const to = out.data() == nullptr
+                         ? nullptr
+                         : out.at(e.batch, head_of(i), e.q_begin + query_of(i));
     rows[i] = describe_row(p, mask, block.index, head_of(i), query_of(i), to);
   }
   // What a dense part hides before and after the keys that it shows is no work
@@ -229,8 +213,7 @@ AttentionBlock BlockMemory<T>::describe(const RowBlock& block,
   bool ranges_say_all = true;
   for (std::size_t part = 0; part < mask.dense().size(); ++part) {
     const DensePart& pairs = mask.dense()[part];
-    auto* const at = reinterpret_cast<const bool**>(memory);
-    memory += pointer_bytes_;
+    const bool** const at = parts.dense_rows + part * rows_;
     for (int i = 0; i < block.count; ++i) {
       at[i] = pairs.row(block.index, head_of(i), query_of(i));
       const kernels::VisibleRun run = kernels::visible_run(
@@ -239,37 +222,15 @@ AttentionBlock BlockMemory<T>::describe(const RowBlock& block,
       rows[i].end = run.end;
       ranges_say_all = ranges_say_all && run.whole;
     }
-    dense[part] = {at, pairs.visible_when};
+    parts.dense[part] = {at, pairs.visible_when};
   }
   result.rows = rows;
   result.row_count = block.count;
   result.same_keys = see_all && mask.dense().empty();
-  result.dense = dense;
+  result.dense = parts.dense;
   result.dense_count =
       ranges_say_all ? 0 : static_cast<int>(mask.dense().size());
   return result;
 }
-
-template RowBlocks::RowBlocks(const Problem<float>&, int);
-template RowBlocks::RowBlocks(const Problem<BFloat16>&, int);
-template RowBlocks::RowBlocks(const Problem<Float16>&, int);
-template AttentionBlock describe_call(const Problem<float>&, std::int64_t,
-                                      std::int64_t);
-template AttentionBlock describe_call(const Problem<BFloat16>&, std::int64_t,
-                                      std::int64_t);
-template AttentionBlock describe_call(const Problem<Float16>&, std::int64_t,
-                                      std::int64_t);
-template AttentionRow describe_row(const Problem<float>&, const BoundMask&,
-                                   std::int64_t, std::int64_t, std::int64_t,
-                                   float*);
-template AttentionRow describe_row(const Problem<BFloat16>&, const BoundMask&,
-                                   std::int64_t, std::int64_t, std::int64_t,
-                                   BFloat16*);
-template AttentionRow describe_row(const Problem<Float16>&, const BoundMask&,
-                                   std::int64_t, std::int64_t, std::int64_t,
-                                   Float16*);
-template class BlockMemory<float>;
-template class BlockMemory<BFloat16>;
-template class BlockMemory<Float16>;
 
 }  // namespace regard::detail

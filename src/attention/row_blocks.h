@@ -23,8 +23,7 @@ struct RowBlock {
 // result, so it may look at threads and sizes as it likes.
 class RowBlocks {
  public:
-  template <typename T>
-  RowBlocks(const Problem<T>& problem, int threads);
+  RowBlocks(const Problem<float>& problem, int threads);
 
   std::int64_t size() const { return total_; }
   int rows() const { return rows_; }  // of a block, at most
@@ -44,18 +43,25 @@ class RowBlocks {
   std::vector<std::int64_t> q_lens_;
 };
 
+// What a call does to scores.
+inline kernels::ScoreOptions score_options(const AttentionOptions& o) {
+  return {.cosine = o.score == Score::kCosine,
+          .softcap = o.softcap,
+          .has_bias = !o.bias.is_null(),
+          .bias_key_stride = o.bias.is_null() || o.bias.extent(3) == 1 ? 0 : 1,
+          .has_alibi = !o.alibi_slopes.empty()};
+}
+
 // What a call says of all rows that read key-value head `kv_head` of an entry:
 // everything but rows, dense parts and scratch.
-template <typename T>
-kernels::AttentionBlock describe_call(const Problem<T>& problem,
+kernels::AttentionBlock describe_call(const Problem<float>& problem,
                                       std::int64_t index, std::int64_t kv_head);
 
 // One row. `out` is where its result goes, or null.
-template <typename T>
-kernels::AttentionRow describe_row(const Problem<T>& problem,
+kernels::AttentionRow describe_row(const Problem<float>& problem,
                                    const BoundMask& mask, std::int64_t index,
                                    std::int64_t head, std::int64_t query,
-                                   T* out);
+                                   void* out);
 
 // n rounded up to a whole number of cache lines.
 constexpr std::size_t line_up(std::size_t bytes) {
@@ -64,22 +70,37 @@ constexpr std::size_t line_up(std::size_t bytes) {
 
 // The scratch of one block: what the kernel needs and the rows that describe
 // it.
-template <typename T>
 class BlockMemory {
  public:
-  BlockMemory(const Problem<T>& problem, int rows, std::size_t dense_parts);
+  // For kernels/attention_forward.h.
+  BlockMemory(const Problem<float>& problem, int rows, std::size_t dense_parts);
+  // For kernels that want so many bytes of AttentionBlock::scratch.
+  BlockMemory(const Problem<float>& problem, int rows, std::size_t dense_parts,
+              std::size_t kernel_bytes)
+      : problem_(problem),
+        rows_(static_cast<std::size_t>(rows)),
+        dense_parts_(dense_parts),
+        kernel_bytes_(kernel_bytes) {}
 
   // Of scratch, a thread.
-  std::size_t bytes(std::size_t dense_parts) const;
+  std::size_t bytes() const;
 
   // Describes `block` to the kernel. What it points to lives in the calling
   // thread's scratch, until that is asked for again.
   kernels::AttentionBlock describe(const RowBlock& block, const BoundMask& mask,
-                                   const TensorView<T, 4>& out) const;
+                                   const Elements& out) const;
 
  private:
-  const Problem<T>& problem_;
-  std::size_t kernel_floats_, row_bytes_, dense_bytes_, pointer_bytes_;
+  struct Parts {
+    std::byte* scratch;  // of the kernel
+    kernels::AttentionRow* rows;
+    kernels::AttentionDense* dense;
+    const bool** dense_rows;  // [parts][rows]
+  };
+  std::size_t lay_out(std::byte* base, Parts& parts) const;
+
+  const Problem<float>& problem_;
+  const std::size_t rows_, dense_parts_, kernel_bytes_;
 };
 
 }  // namespace regard::detail

@@ -39,10 +39,9 @@ std::int64_t divided_up(std::int64_t n, std::int64_t by) {
 bool starts_tile(std::int64_t key) { return key % kKeyBlock == 0; }
 
 // Counts the tiles of one block of rows after the other.
-template <typename T>
 class BlockCounter {
  public:
-  BlockCounter(const Problem<T>& problem, const BoundMask& mask)
+  BlockCounter(const Problem<float>& problem, const BoundMask& mask)
       : p_(problem), mask_(mask) {}
 
   TileCount operator()(const RowBlock& block) {
@@ -147,7 +146,7 @@ class BlockCounter {
     return seen;
   }
 
-  const Problem<T>& p_;
+  const Problem<float>& p_;
   const BoundMask& mask_;
   std::vector<Row> rows_;
   std::vector<Group> groups_;
@@ -246,11 +245,10 @@ class Stretches {
 };
 
 // The blocks of one key-value head of an entry, for a mask without dense parts.
-template <typename T>
 class HeadCounter {
  public:
-  HeadCounter(const Problem<T>& p, const BoundMask& mask, std::int64_t index,
-              int rows_per_block)
+  HeadCounter(const Problem<float>& p, const BoundMask& mask,
+              std::int64_t index, int rows_per_block)
       : count_block_(p, mask),
         index_(index),
         group_(p.group),
@@ -319,14 +317,14 @@ class HeadCounter {
     return total;
   }
 
-  BlockCounter<T> count_block_;
+  BlockCounter count_block_;
   std::int64_t index_, group_, block_rows_, rows_, period_;
   Stretches stretches_;
 };
 
 // Calls body(index, times) for entries that stand for so many alike.
-template <typename T, typename Body>
-void for_different_entries(const Problem<T>& p, const Body& body) {
+template <typename Body>
+void for_different_entries(const Problem<float>& p, const Body& body) {
   if (p.packed) {
     for (std::int64_t i = 0; i < p.entries; ++i) body(i, std::int64_t{1});
     return;
@@ -386,30 +384,28 @@ TileCount operator-(const TileCount& a, const TileCount& b) {
   return difference;
 }
 
-template <typename T>
-TileCount count_tiles(const Problem<T>& p, const EntryMasks<T>& masks,
+TileCount count_tiles(const Problem<float>& p, const EntryMasks<float>& masks,
                       const RowBlocks& blocks) {
   TileCount total;
   if (part_of<DensePart>(p.options.mask) != nullptr) {
     for (std::int64_t i = 0; i < blocks.size(); ++i) {
       masks.with(blocks[i].index, [&](const BoundMask& mask) {
-        total += BlockCounter<T>(p, mask)(blocks[i]);
+        total += BlockCounter(p, mask)(blocks[i]);
       });
     }
     return total;
   }
   for_different_entries(p, [&](std::int64_t index, std::int64_t times) {
     masks.with(index, [&](const BoundMask& mask) {
-      HeadCounter<T> count(p, mask, index, blocks.rows());
+      HeadCounter count(p, mask, index, blocks.rows());
       total += times * p.kv_heads * count();
     });
   });
   return total;
 }
 
-template <typename T>
-std::int64_t count_visible_pairs(const Problem<T>& p,
-                                 const EntryMasks<T>& masks) {
+std::int64_t count_visible_pairs(const Problem<float>& p,
+                                 const EntryMasks<float>& masks) {
   std::int64_t total = 0;
   if (part_of<DensePart>(p.options.mask) != nullptr) {
     for (std::int64_t i = 0; i < p.entries; ++i) {
@@ -429,18 +425,5 @@ std::int64_t count_visible_pairs(const Problem<T>& p,
   });
   return total;
 }
-
-template TileCount count_tiles(const Problem<float>&, const EntryMasks<float>&,
-                               const RowBlocks&);
-template TileCount count_tiles(const Problem<BFloat16>&,
-                               const EntryMasks<BFloat16>&, const RowBlocks&);
-template TileCount count_tiles(const Problem<Float16>&,
-                               const EntryMasks<Float16>&, const RowBlocks&);
-template std::int64_t count_visible_pairs(const Problem<float>&,
-                                          const EntryMasks<float>&);
-template std::int64_t count_visible_pairs(const Problem<BFloat16>&,
-                                          const EntryMasks<BFloat16>&);
-template std::int64_t count_visible_pairs(const Problem<Float16>&,
-                                          const EntryMasks<Float16>&);
 
 }  // namespace regard::detail

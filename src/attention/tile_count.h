@@ -26,13 +26,11 @@ TileCount operator-(const TileCount& a, const TileCount& b);
 // The tiles of a whole problem: what ScoreBlock and the loop over its key
 // blocks do, without scores. Takes time in proportion to the pairs of a dense
 // mask, to the queries of documents, and to neither with every other mask.
-template <typename T>
-TileCount count_tiles(const Problem<T>& problem, const EntryMasks<T>& masks,
-                      const RowBlocks& blocks);
+TileCount count_tiles(const Problem<float>& problem,
+                      const EntryMasks<float>& masks, const RowBlocks& blocks);
 
 // The pairs that the mask shows, of all heads and entries, in the same time.
-template <typename T>
-std::int64_t count_visible_pairs(const Problem<T>& problem,
-                                 const EntryMasks<T>& masks);
+std::int64_t count_visible_pairs(const Problem<float>& problem,
+                                 const EntryMasks<float>& masks);
 
 }  // namespace regard::detail

@@ -15,8 +15,18 @@ void refuse_precision(DType q, const char* where, const char* name) {
                                 " where q is ", to_string(q)));
 }
 
-void check_element_type(DType came, DType wanted, DType q, const char* where,
-                        const char* name) {
+ConstElements CallViews::like_q(const ConstUntypedView<4>& view,
+                                const char* name) const {
+  if (!view.is_null()) check_type(view.dtype, q, name);
+  return ConstElements(view);
+}
+
+Elements CallViews::like_q(const UntypedView<4>& view, const char* name) const {
+  if (!view.is_null()) check_type(view.dtype, q, name);
+  return Elements(view);
+}
+
+void CallViews::check_type(DType came, DType wanted, const char* name) const {
   require(came == wanted, where, name, " must be ", to_string(wanted),
           " where q is ", to_string(q), "; it is ", to_string(came));
 }

@@ -11,43 +11,22 @@
 namespace regard {
 namespace {
 
-using detail::of_type;
+using detail::CallViews;
 using detail::Problem;
-using detail::RealOf;
 using detail::WeightsJob;
-
-template <typename T>
-void forward_with_weights(TensorView<const T, 4> q, TensorView<const T, 4> k,
-                          TensorView<const T, 4> v, TensorView<T, 4> out,
-                          const BasicWeightsRequest<RealOf<T>>& request,
-                          const detail::OptionsOf<T>& options) {
-  const char* where = "attention_with_weights";
-  const Problem<T> problem(q, k, v, options, where);
-  problem.check_out(out);
-  require(
-      request.rows.empty(), where,
-      "rows must be empty, because out has a row for every query; rows has ",
-      request.rows.size());
-  WeightsJob<T> job(problem, request);
-  const bool in_one_pass = !std::is_same_v<T, double> &&
-                           detail::engine_available() &&
-                           options.compute == Compute::kFloat32 &&
-                           problem.k.extent(2) > 0 && job.asks_for_something();
-  if (in_one_pass) return job.run(nullptr, out);
-  attention_forward(q, k, v, out, options);
-  job.run(nullptr);
-}
+using detail::with_real;
 
 }  // namespace
 
 void attention_weights(ConstUntypedView<4> q, ConstUntypedView<4> k,
                        WeightsRequestRef request, AttentionOptionsRef options) {
   constexpr const char* kWhere = "attention_weights";
-  detail::with_element_type(q.dtype, kWhere, [&]<typename T>() {
-    const detail::TypedViews<T> typed{kWhere};
-    const Problem<T> problem(typed.like_q(q, "q"), typed.like_q(k, "k"), {},
-                             of_type<T>(options, kWhere, "options"), kWhere);
-    WeightsJob<T>(problem, of_type<T>(request, kWhere, "the request"))
+  const CallViews views{q.dtype, kWhere};
+  with_real(q.dtype, kWhere, [&]<typename Real>() {
+    const Problem<Real> problem(views.like_q(q, "q"), views.like_q(k, "k"), {},
+                                views.of_type<Real>(options, "options"),
+                                kWhere);
+    WeightsJob<Real>(problem, views.of_type<Real>(request, "the request"))
         .run(nullptr);
   });
 }
@@ -57,12 +36,26 @@ void attention_with_weights(ConstUntypedView<4> q, ConstUntypedView<4> k,
                             WeightsRequestRef request,
                             AttentionOptionsRef options) {
   constexpr const char* kWhere = "attention_with_weights";
-  detail::with_element_type(q.dtype, kWhere, [&]<typename T>() {
-    const detail::TypedViews<T> typed{kWhere};
-    forward_with_weights<T>(typed.like_q(q, "q"), typed.like_q(k, "k"),
-                            typed.like_q(v, "v"), typed.like_q(out, "out"),
-                            of_type<T>(request, kWhere, "the request"),
-                            of_type<T>(options, kWhere, "options"));
+  const CallViews views{q.dtype, kWhere};
+  with_real(q.dtype, kWhere, [&]<typename Real>() {
+    const auto& wanted = views.of_type<Real>(request, "the request");
+    const auto& given = views.of_type<Real>(options, "options");
+    const Problem<Real> problem(views.like_q(q, "q"), views.like_q(k, "k"),
+                                views.like_q(v, "v"), given, kWhere);
+    const detail::Elements to = views.like_q(out, "out");
+    problem.check_out(to);
+    require(
+        wanted.rows.empty(), kWhere,
+        "rows must be empty, because out has a row for every query; rows has ",
+        wanted.rows.size());
+    WeightsJob<Real> job(problem, wanted);
+    const bool in_one_pass =
+        std::is_same_v<Real, float> && detail::engine_available() &&
+        given.compute == Compute::kFloat32 && problem.k.extent(2) > 0 &&
+        job.asks_for_something();
+    if (in_one_pass) return job.run(nullptr, to);
+    attention_forward(q, k, v, out, options);
+    job.run(nullptr);
   });
 }
 
@@ -71,12 +64,13 @@ void stream_attention_weights(ConstUntypedView<4> q, ConstUntypedView<4> k,
                               WeightsRequestRef request,
                               AttentionOptionsRef options) {
   constexpr const char* kWhere = "stream_attention_weights";
-  detail::with_element_type(q.dtype, kWhere, [&]<typename T>() {
-    const detail::TypedViews<T> typed{kWhere};
-    const Problem<T> problem(typed.like_q(q, "q"), typed.like_q(k, "k"), {},
-                             of_type<T>(options, kWhere, "options"), kWhere);
-    WeightsJob<T>(problem, of_type<T>(request, kWhere, "the request"))
-        .run(&of_type<T>(visit, kWhere, "the visitor"));
+  const CallViews views{q.dtype, kWhere};
+  with_real(q.dtype, kWhere, [&]<typename Real>() {
+    const Problem<Real> problem(views.like_q(q, "q"), views.like_q(k, "k"), {},
+                                views.of_type<Real>(options, "options"),
+                                kWhere);
+    WeightsJob<Real>(problem, views.of_type<Real>(request, "the request"))
+        .run(&views.of_type<Real>(visit, "the visitor"));
   });
 }
 

@@ -32,14 +32,13 @@ void check_output(const TensorView<T, Rank>& view,
 // One call: units of at most kMaxWeightRows rows of a head, or of all heads for
 // their mean. Units run side by side in waves; what depends on the order of
 // units is done between waves, so it does not depend on threads.
-template <typename T>
+template <typename Real>
 class WeightsJob {
  public:
-  using Real = RealOf<T>;
   using Request = BasicWeightsRequest<Real>;
   using Visitor = FunctionRef<void(const WeightsBlock<Real>&)>;
 
-  WeightsJob(const Problem<T>& p, const Request& request)
+  WeightsJob(const Problem<Real>& p, const Request& request)
       : p_(p), request_(request), rows_(p, request.rows) {
     const std::int64_t heads = mean() ? 1 : p.heads;
     const std::int64_t batch = p.q.extent(0);
@@ -70,10 +69,10 @@ class WeightsJob {
   }
 
   // `out`: see WeightsSource; its rows are those of the weights.
-  void run(const Visitor* visit, const TensorView<T, 4>& out = {}) {
+  void run(const Visitor* visit, const Elements& out = {}) {
     if (p_.entries == 0 || p_.heads == 0) return;
-    const EntryMasks<T> masks(p_);
-    source_ = std::make_unique<WeightsSource<T>>(p_, masks, out);
+    const EntryMasks<Real> masks(p_);
+    source_ = std::make_unique<WeightsSource<Real>>(p_, masks, out);
     make_units();
     clear_received();
     lay_out_slots(visit != nullptr);
@@ -274,10 +273,10 @@ class WeightsJob {
     sum_of_ = nullptr;
   }
 
-  const Problem<T> p_;
+  const Problem<Real> p_;
   const Request request_;
-  const ChosenRows<T> rows_;
-  std::unique_ptr<WeightsSource<T>> source_;
+  const ChosenRows<Real> rows_;
+  std::unique_ptr<WeightsSource<Real>> source_;
   std::vector<Unit> units_;
   // Of a slot, in elements.
   std::int64_t pitch_ = 0, received_at_ = 0, slot_size_ = 0;

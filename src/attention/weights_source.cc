@@ -9,6 +9,7 @@
 
 #include "attention/engine.h"
 #include "attention/plain_row.h"
+#include "core/memory_layout.h"
 #include "kernels/attention_weights.h"
 #include "regard/core/aligned_buffer.h"
 
@@ -17,12 +18,11 @@ namespace {
 
 // Some rows, told to the kernel head after head. Memory in the thread's
 // scratch.
-template <typename T>
 class KernelCall {
  public:
   // `for_mean`: heads add up.
-  KernelCall(const Problem<T>& problem, const BoundMask& mask,
-             const TensorView<T, 4>& out, const RowsOfHead& rows, bool for_mean,
+  KernelCall(const Problem<float>& problem, const BoundMask& mask,
+             const Elements& out, const RowsOfHead& rows, bool for_mean,
              WeightRows<float> to)
       : p_(problem),
         mask_(mask),
@@ -46,9 +46,9 @@ class KernelCall {
     const Entry e = p_.entry(rows_.index);
     for (int i = 0; i < block_.row_count; ++i) {
       const std::int64_t query = rows_.queries[i];
-      T* const out =
+      void* const out =
           out_.is_null() ? nullptr : out_.at(e.batch, head, e.q_begin + query);
-      list_[i] = describe_row<T>(p_, mask_, rows_.index, head, query, out);
+      list_[i] = describe_row(p_, mask_, rows_.index, head, query, out);
     }
     const bool** dense_row = dense_rows_;
     for (const auto& part : mask_.dense()) {
@@ -73,30 +73,20 @@ class KernelCall {
     const std::size_t parts = mask_.dense().size();
     const auto tile = static_cast<std::size_t>(weights_.keys * kMaxWeightRows);
     kernels::AttentionDense* dense = nullptr;
-    std::byte* memory = nullptr;  // at first, what it takes is only counted
-    std::size_t used = 0;
-    const auto take = [&]<typename E>(E*& part, std::size_t count) {
-      if (memory != nullptr && count > 0) {
-        part = reinterpret_cast<E*>(memory + used);
+    const auto lay_out = [&](std::byte* base) {
+      MemoryLayout memory(base);
+      memory.take(block_.scratch, kernels::attention_scratch_floats(
+                                      block_.row_count, p_.d_k, p_.d_v));
+      memory.take(weights_.tile, tile);
+      if (for_mean) memory.take(weights_.sums, tile);
+      if (!out_.is_null()) {
+        memory.take(weights_.kept, kernels::kept_keys_count(weights_.keys));
       }
-      used += line_up(sizeof(E) * count);
+      memory.take(dense, parts);
+      memory.take(dense_rows_, parts * kMaxWeightRows);
+      return memory.used();
     };
-    const auto take_all = [&] {
-      used = 0;
-      take(block_.scratch,
-           kernels::attention_scratch_floats(block_.row_count, p_.d_k, p_.d_v));
-      take(weights_.tile, tile);
-      take(weights_.sums, for_mean ? tile : 0);
-      take(weights_.kept, out_.is_null()
-                              ? 0
-                              : static_cast<std::size_t>(
-                                    kernels::kept_keys_count(weights_.keys)));
-      take(dense, parts);
-      take(dense_rows_, parts * kMaxWeightRows);
-    };
-    take_all();
-    memory = thread_scratch(used);
-    take_all();
+    lay_out(thread_scratch(lay_out(nullptr)));
     for (std::size_t part = 0; part < parts; ++part) {
       dense[part] = {dense_rows_ + part * kMaxWeightRows,
                      mask_.dense()[part].visible_when};
@@ -105,9 +95,9 @@ class KernelCall {
     block_.dense_count = static_cast<int>(parts);
   }
 
-  const Problem<T>& p_;
+  const Problem<float>& p_;
   const BoundMask& mask_;
-  const TensorView<T, 4>& out_;
+  const Elements& out_;
   const RowsOfHead& rows_;
   std::array<kernels::AttentionRow, kMaxWeightRows> list_;
   kernels::AttentionBlock block_;
@@ -117,35 +107,35 @@ class KernelCall {
 
 }  // namespace
 
-template <typename T>
-WeightsSource<T>::WeightsSource(const Problem<T>& problem,
-                                const EntryMasks<T>& masks,
-                                const TensorView<T, 4>& out)
+template <typename Real>
+WeightsSource<Real>::WeightsSource(const Problem<Real>& problem,
+                                   const EntryMasks<Real>& masks,
+                                   const Elements& out)
     : problem_(problem),
       masks_(masks),
       out_(out),
-      fused_(!std::is_same_v<T, double> && engine_available()) {}
+      fused_(std::is_same_v<Real, float> && engine_available()) {}
 
-template <typename T>
-void WeightsSource<T>::write(const RowsOfHead& rows,
-                             WeightRows<Real> to) const {
-  if constexpr (!std::is_same_v<T, double>) {
+template <typename Real>
+void WeightsSource<Real>::write(const RowsOfHead& rows,
+                                WeightRows<Real> to) const {
+  if constexpr (std::is_same_v<Real, float>) {
     if (fused_) {
       return masks_.with(rows.index, [&](const BoundMask& mask) {
-        KernelCall<T>(problem_, mask, out_, rows, false, to).run(rows.head);
+        KernelCall(problem_, mask, out_, rows, false, to).run(rows.head);
       });
     }
   }
   write_plain(rows, to);
 }
 
-template <typename T>
-void WeightsSource<T>::write_mean(const RowsOfHead& rows,
-                                  WeightRows<Real> to) const {
-  if constexpr (!std::is_same_v<T, double>) {
+template <typename Real>
+void WeightsSource<Real>::write_mean(const RowsOfHead& rows,
+                                     WeightRows<Real> to) const {
+  if constexpr (std::is_same_v<Real, float>) {
     if (fused_) {
       return masks_.with(rows.index, [&](const BoundMask& mask) {
-        KernelCall<T> call(problem_, mask, out_, rows, true, to);
+        KernelCall call(problem_, mask, out_, rows, true, to);
         for (std::int64_t h = 0; h < problem_.heads; ++h) call.run(h);
         call.write_sums();
       });
@@ -167,13 +157,14 @@ void WeightsSource<T>::write_mean(const RowsOfHead& rows,
   }
 }
 
-template <typename T>
-void WeightsSource<T>::write_plain(const RowsOfHead& rows,
-                                   WeightRows<Real> to) const {
+template <typename Real>
+void WeightsSource<Real>::write_plain(const RowsOfHead& rows,
+                                      WeightRows<Real> to) const {
   masks_.with(rows.index, [&](const BoundMask& mask) {
     for (std::size_t i = 0; i < rows.queries.size(); ++i) {
-      const PlainRow<T> row{problem_,   mask,      problem_.entry(rows.index),
-                            rows.index, rows.head, rows.queries[i]};
+      const PlainRow<Real> row{
+          problem_,   mask,      problem_.entry(rows.index),
+          rows.index, rows.head, rows.queries[i]};
       row.weights(to[static_cast<std::int64_t>(i)]);
     }
   });
@@ -181,7 +172,5 @@ void WeightsSource<T>::write_plain(const RowsOfHead& rows,
 
 template class WeightsSource<float>;
 template class WeightsSource<double>;
-template class WeightsSource<BFloat16>;
-template class WeightsSource<Float16>;
 
 }  // namespace regard::detail

@@ -31,15 +31,13 @@ inline constexpr int kMaxWeightRows = kernels::kGroupRows;
 
 // Computes rows of weights, on the fused kernels where there are some and by
 // plain loops otherwise. One may be used by many threads.
-template <typename T>
+template <typename Real>
 class WeightsSource {
  public:
-  using Real = RealOf<T>;
-
   // `out`: where attention_forward's result of the rows goes, too, in the same
   // pass. Null, or the fused kernels must be there.
-  WeightsSource(const Problem<T>& problem, const EntryMasks<T>& masks,
-                const TensorView<T, 4>& out);
+  WeightsSource(const Problem<Real>& problem, const EntryMasks<Real>& masks,
+                const Elements& out);
 
   // to[i][0, kv_len) <- the weights of rows.queries[i].
   void write(const RowsOfHead& rows, WeightRows<Real> to) const;
@@ -49,9 +47,9 @@ class WeightsSource {
  private:
   void write_plain(const RowsOfHead& rows, WeightRows<Real> to) const;
 
-  const Problem<T>& problem_;
-  const EntryMasks<T>& masks_;
-  const TensorView<T, 4> out_;
+  const Problem<Real>& problem_;
+  const EntryMasks<Real>& masks_;
+  const Elements out_;
   const bool fused_;
 };
 

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cstdio>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <numeric>
 #include <string>
 #include <vector>
@@ -15,6 +14,7 @@
 #include "cli/commands.h"
 #include "cli/screen.h"
 #include "cli/usage_error.h"
+#include "json/json.h"
 #include "regard/core/error.h"
 #include "regard/tasks/answerer.h"
 #include "regard/tasks/choice_answerer.h"
@@ -84,10 +84,10 @@ std::vector<tasks::Story> stories_of(const AnswerFlags& flags) {
 
 void show(const tasks::Story& story, const tasks::Answer& answer, bool json) {
   if (json) {
-    nlohmann::json line = {{"question", story.question},
-                           {"answer", answer.text},
-                           {"probability", answer.probability},
-                           {"sentences", nlohmann::json::array()}};
+    Json line = {{"question", story.question},
+                 {"answer", answer.text},
+                 {"probability", answer.probability},
+                 {"sentences", Json::array()}};
     for (std::size_t s = 0; s < story.sentences.size(); ++s) {
       line["sentences"].push_back(
           {{"text", story.sentences[s]}, {"attention", answer.looked_at[s]}});
@@ -134,9 +134,9 @@ void run_known(const AnswerFlags& flags, const std::string& folder) {
   for (std::size_t i = 0; i < stories.size(); ++i) {
     right += answers[i].text == stories[i].answer;
     if (flags.score) continue;
-    print(flags.json ? nlohmann::json{{"question", stories[i].question},
-                                      {"answer", answers[i].text},
-                                      {"probability", answers[i].probability}}
+    print(flags.json ? Json{{"question", stories[i].question},
+                            {"answer", answers[i].text},
+                            {"probability", answers[i].probability}}
                                .dump() +
                            "\n"
                      : fmt::format("{}\t{:.4f}\n", answers[i].text,
@@ -146,12 +146,12 @@ void run_known(const AnswerFlags& flags, const std::string& folder) {
   need_questions(stories.size(), flags);
   const double accuracy =
       static_cast<double>(right) / static_cast<double>(stories.size());
-  print(flags.json ? nlohmann::json{{"questions", stories.size()},
-                                    {"accuracy", accuracy}}
-                             .dump() +
-                         "\n"
-                   : fmt::format("{} questions\naccuracy  {:.2f} %\n",
-                                 stories.size(), 100 * accuracy));
+  print(
+      flags.json
+          ? Json{{"questions", stories.size()}, {"accuracy", accuracy}}.dump() +
+                "\n"
+          : fmt::format("{} questions\naccuracy  {:.2f} %\n", stories.size(),
+                        100 * accuracy));
 }
 
 // The number of characters of UTF-8.
@@ -212,10 +212,10 @@ void run_spans(const AnswerFlags& flags, const std::string& folder) {
     std::string line = said.back();
     std::replace(line.begin(), line.end(), '\n', ' ');
     if (flags.json) {
-      print(nlohmann::json{{"question", questions[i].question},
-                           {"answer", said.back()},
-                           {"score", span.score},
-                           {"start", start}}
+      print(Json{{"question", questions[i].question},
+                 {"answer", said.back()},
+                 {"score", span.score},
+                 {"start", start}}
                 .dump() +
             "\n");
     } else {
@@ -229,9 +229,9 @@ void run_spans(const AnswerFlags& flags, const std::string& folder) {
   need_questions(questions.size(), flags);
   const tasks::SpanScore score = tasks::score_spans(said, right);
   print(flags.json
-            ? nlohmann::json{{"questions", score.questions},
-                             {"exact_match", score.exact_match},
-                             {"f1", score.f1}}
+            ? Json{{"questions", score.questions},
+                   {"exact_match", score.exact_match},
+                   {"f1", score.f1}}
                       .dump() +
                   "\n"
             : fmt::format("{} questions\nexact match  {:.2f} %\nF1  {:.2f} %\n",
@@ -263,9 +263,9 @@ void run_choices(const AnswerFlags& flags, const std::string& folder) {
     right += static_cast<std::int64_t>(best) == question.answer;
     if (flags.score) continue;
     if (flags.json) {
-      print(nlohmann::json{{"question", question.question},
-                           {"answer", question.choices[best]},
-                           {"probabilities", found[i]}}
+      print(Json{{"question", question.question},
+                 {"answer", question.choices[best]},
+                 {"probabilities", found[i]}}
                 .dump() +
             "\n");
       continue;
@@ -279,12 +279,12 @@ void run_choices(const AnswerFlags& flags, const std::string& folder) {
   need_questions(questions.size(), flags);
   const double accuracy =
       static_cast<double>(right) / static_cast<double>(questions.size());
-  print(flags.json ? nlohmann::json{{"questions", questions.size()},
-                                    {"accuracy", accuracy}}
-                             .dump() +
-                         "\n"
-                   : fmt::format("{} questions\naccuracy  {:.2f} %\n",
-                                 questions.size(), 100 * accuracy));
+  print(flags.json
+            ? Json{{"questions", questions.size()}, {"accuracy", accuracy}}
+                      .dump() +
+                  "\n"
+            : fmt::format("{} questions\naccuracy  {:.2f} %\n",
+                          questions.size(), 100 * accuracy));
 }
 
 void run(const AnswerFlags& flags) {

@@ -6,7 +6,6 @@
 #include <cstdio>
 #include <filesystem>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <span>
 #include <string>
 #include <utility>
@@ -21,6 +20,7 @@
 #include "cli/usage_error.h"
 #include "cli/view_model.h"
 #include "cli/view_page.h"
+#include "json/json.h"
 #include "regard/core/error.h"
 #include "regard/tasks/captioner.h"
 #include "regard/view/caption.h"
@@ -95,11 +95,11 @@ void score(const tasks::Captioner& model, const CaptionFlags& flags) {
   }
   const tasks::BleuScore bleu = tasks::score_captions(said, truth);
   if (flags.json) {
-    return print(nlohmann::json{{"pictures", files.size()},
-                                {"bleu", bleu.up_to_order},
-                                {"words", bleu.hypothesis_length},
-                                {"reference_words", bleu.reference_length},
-                                {"captions", said}}
+    return print(Json{{"pictures", files.size()},
+                      {"bleu", bleu.up_to_order},
+                      {"words", bleu.hypothesis_length},
+                      {"reference_words", bleu.reference_length},
+                      {"captions", said}}
                      .dump() +
                  "\n");
   }
@@ -177,15 +177,15 @@ void run(const CaptionFlags& flags) {
   for (std::size_t i = 0; i < captions.size(); ++i) {
     const tasks::Caption& caption = captions[i];
     if (flags.json) {
-      nlohmann::json words = nlohmann::json::array();
+      Json words = Json::array();
       for (std::size_t w = 0; w < caption.pieces.size(); ++w) {
         words.push_back(
             {{"word", caption.pieces[w]}, {"looked", caption.alignment[w]}});
       }
-      print(nlohmann::json{{"picture", flags.files[i]},
-                           {"caption", caption.text},
-                           {"score", caption.score},
-                           {"words", std::move(words)}}
+      print(Json{{"picture", flags.files[i]},
+                 {"caption", caption.text},
+                 {"score", caption.score},
+                 {"words", std::move(words)}}
                 .dump() +
             "\n");
       continue;

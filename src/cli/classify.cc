@@ -6,7 +6,6 @@
 #include <cstdio>
 #include <iostream>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <span>
 #include <string>
 #include <vector>
@@ -18,6 +17,7 @@
 #include "cli/screen.h"
 #include "cli/text.h"
 #include "cli/usage_error.h"
+#include "json/json.h"
 #include "regard/core/error.h"
 #include "regard/tasks/classification_score.h"
 #include "regard/tasks/classifier.h"
@@ -63,9 +63,8 @@ const std::string& name_of(const tasks::Classifier& model,
   return model.config().labels[static_cast<std::size_t>(found.label)];
 }
 
-nlohmann::json text_in_json(const tasks::Classifier& model,
-                            const ClassifyFlags& flags, const std::string& text,
-                            const Labels& found) {
+Json text_in_json(const tasks::Classifier& model, const ClassifyFlags& flags,
+                  const std::string& text, const Labels& found) {
   return {{"text", text},
           {"labels", json_of(found, model.config().labels, flags.top)}};
 }
@@ -74,8 +73,8 @@ void explain(const tasks::Classifier& model, const ClassifyFlags& flags,
              const std::string& text) {
   const tasks::Explanation why = model.explain(text, {.count = flags.threads});
   if (flags.json) {
-    nlohmann::json line = text_in_json(model, flags, text, why.labels);
-    line["words"] = nlohmann::json::array();
+    Json line = text_in_json(model, flags, text, why.labels);
+    line["words"] = Json::array();
     for (const tasks::WordWeight& word : why.words) {
       line["words"].push_back({{"word", word.word},
                                {"begin", word.begin},

@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <iostream>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <span>
 #include <string>
 #include <vector>
@@ -20,6 +19,7 @@
 #include "cli/text.h"
 #include "cli/usage_error.h"
 #include "cli/weight_flags.h"
+#include "json/json.h"
 #include "regard/dist/communicator.h"
 #include "regard/tasks/text_encoder.h"
 #include "regard/text/lines.h"
@@ -74,8 +74,7 @@ std::string numbers_of(const float* vector, std::int64_t size,
 
 std::string json_of(const std::string& text, const float* vector,
                     std::int64_t size) {
-  const std::string quoted = nlohmann::json(text).dump(
-      -1, ' ', false, nlohmann::json::error_handler_t::replace);
+  const std::string quoted = Json(text).dump({.replace_invalid = true});
   return fmt::format("{{\"text\":{},\"embedding\":[{}]}}", quoted,
                      numbers_of(vector, size, ",", "null"));
 }

@@ -6,7 +6,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -17,6 +16,7 @@
 #include "cli/tensor_file.h"
 #include "cli/usage_error.h"
 #include "core/plain_message.h"
+#include "json/json.h"
 #include "regard/core/error.h"
 #include "regard/dist/explain.h"
 
@@ -41,8 +41,8 @@ constexpr const char* kExamples =
   regard explain --len 1000000 --head-dim 64 --mask causal --ranks 4
       a sequence that is spread over four processes: who sends how much)";
 
-nlohmann::ordered_json call_json(const dist::SpreadCall& call) {
-  nlohmann::ordered_json sent = nlohmann::ordered_json::array();
+Json call_json(const dist::SpreadCall& call) {
+  Json sent = Json::array();
   for (const dist::Traffic& traffic : call.sent) {
     sent.push_back(
         {{"bytes", traffic.bytes}, {"hidden_bytes", traffic.hidden_bytes}});
@@ -53,33 +53,32 @@ nlohmann::ordered_json call_json(const dist::SpreadCall& call) {
 std::string as_json(const Explanation& e,
                     const dist::SpreadExplanation& spread) {
   const AttentionShape& s = e.shape;
-  nlohmann::ordered_json json = {
-      {"shape",
-       {{"batch", s.batch},
-        {"heads", s.heads},
-        {"kv_heads", s.kv_heads},
-        {"q_len", s.q_len},
-        {"kv_len", s.kv_len},
-        {"head_dim", s.d_k},
-        {"value_head_dim", s.d_v},
-        {"dtype", to_string(s.dtype)}}},
-      {"path", e.path == AttentionPath::kFused ? "fused" : "plain"},
-      {"simd_target", e.simd_target},
-      {"threads", e.threads},
-      {"rows", e.rows},
-      {"row_blocks", e.row_blocks},
-      {"rows_per_block", e.rows_per_block},
-      {"splits", e.splits},
-      {"tile_rows", e.tile_rows},
-      {"tile_keys", e.tile_keys},
-      {"full_tiles", e.full_tiles},
-      {"mixed_tiles", e.mixed_tiles},
-      {"skipped_tiles", e.skipped_tiles},
-      {"pairs", e.pairs},
-      {"visible_pairs", e.visible_pairs},
-      {"visited_pairs", e.visited_pairs},
-      {"flops", e.flops},
-      {"scratch_bytes", e.scratch_bytes}};
+  Json json = {{"shape",
+                {{"batch", s.batch},
+                 {"heads", s.heads},
+                 {"kv_heads", s.kv_heads},
+                 {"q_len", s.q_len},
+                 {"kv_len", s.kv_len},
+                 {"head_dim", s.d_k},
+                 {"value_head_dim", s.d_v},
+                 {"dtype", to_string(s.dtype)}}},
+               {"path", e.path == AttentionPath::kFused ? "fused" : "plain"},
+               {"simd_target", e.simd_target},
+               {"threads", e.threads},
+               {"rows", e.rows},
+               {"row_blocks", e.row_blocks},
+               {"rows_per_block", e.rows_per_block},
+               {"splits", e.splits},
+               {"tile_rows", e.tile_rows},
+               {"tile_keys", e.tile_keys},
+               {"full_tiles", e.full_tiles},
+               {"mixed_tiles", e.mixed_tiles},
+               {"skipped_tiles", e.skipped_tiles},
+               {"pairs", e.pairs},
+               {"visible_pairs", e.visible_pairs},
+               {"visited_pairs", e.visited_pairs},
+               {"flops", e.flops},
+               {"scratch_bytes", e.scratch_bytes}};
   if (spread.ranks > 1) {
     json["ranks"] = {
         {"count", spread.ranks},
@@ -88,7 +87,7 @@ std::string as_json(const Explanation& e,
         {"forward", call_json(spread.forward)},
         {"backward", call_json(spread.backward)}};
   }
-  return json.dump(2) + "\n";
+  return json.dump({.indent = 2, .keys = Json::Keys::kAsWritten}) + "\n";
 }
 
 void run_explain(const ExplainFlags& flags) {

@@ -7,7 +7,6 @@
 #include <fstream>
 #include <limits>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
 #include <string_view>
@@ -16,6 +15,7 @@
 #include "cli/commands.h"
 #include "cli/screen.h"
 #include "cli/text.h"
+#include "json/json.h"
 #include "regard/core/threads.h"
 #include "regard/core/version.h"
 #include "regard/kernels/targets.h"
@@ -76,13 +76,15 @@ void run_info(bool as_json) {
   const int threads =
       thread_count({}, std::numeric_limits<std::int64_t>::max());
   if (as_json) {
-    const nlohmann::ordered_json info = {
+    const Json info = {
         {"version", version()},     {"cpu", cpu.name},
         {"features", cpu.features}, {"simd_target", simd_target()},
         {"simd_targets", targets},  {"threads", threads},
         {"mpi", mpi::available()}};
-    using nlohmann::json;
-    print(info.dump(2, ' ', false, json::error_handler_t::replace) + "\n");
+    print(info.dump({.indent = 2,
+                     .keys = Json::Keys::kAsWritten,
+                     .replace_invalid = true}) +
+          "\n");
     return;
   }
   constexpr int kLeft = 13;

@@ -4,11 +4,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "cli/screen.h"
 #include "cli/text.h"
+#include "json/json.h"
 
 namespace regard::cli {
 namespace {
@@ -32,9 +32,9 @@ std::string line_of(Labels found, std::span<const std::string> labels,
   return line + "\n";
 }
 
-nlohmann::json json_of(Labels found, std::span<const std::string> labels,
-                       std::int64_t top) {
-  nlohmann::json out = nlohmann::json::array();
+Json json_of(Labels found, std::span<const std::string> labels,
+             std::int64_t top) {
+  Json out = Json::array();
   for (const tasks::LabelProbability& one : shown(found, top)) {
     out.push_back({{"label", labels[static_cast<std::size_t>(one.label)]},
                    {"probability", one.probability}});
@@ -81,7 +81,7 @@ std::string report(const tasks::ClassificationScore& score, const char* unit) {
 
 std::string json_of(const tasks::ClassificationScore& score,
                     const char* units) {
-  nlohmann::json labels = nlohmann::json::array();
+  Json labels = Json::array();
   for (const auto& label : score.labels) {
     labels.push_back({{"label", label.name},
                       {"precision", label.precision},
@@ -89,11 +89,11 @@ std::string json_of(const tasks::ClassificationScore& score,
                       {"f1", label.f1},
                       {units, label.count}});
   }
-  return nlohmann::json{{units, score.examples},
-                        {"accuracy", score.accuracy},
-                        {"macro_f1", score.macro_f1},
-                        {"labels", std::move(labels)},
-                        {"confusion", score.confusion}}
+  return Json{{units, score.examples},
+              {"accuracy", score.accuracy},
+              {"macro_f1", score.macro_f1},
+              {"labels", std::move(labels)},
+              {"confusion", score.confusion}}
              .dump() +
          "\n";
 }

@@ -3,10 +3,10 @@
 #pragma once
 
 #include <cstdint>
-#include <nlohmann/json_fwd.hpp>
 #include <span>
 #include <string>
 
+#include "json/json.h"
 #include "regard/tasks/classification_score.h"
 #include "regard/tasks/classifier.h"
 
@@ -16,8 +16,8 @@ namespace regard::cli {
 // line end; or an array in JSON.
 std::string line_of(std::span<const tasks::LabelProbability> found,
                     std::span<const std::string> labels, std::int64_t top);
-nlohmann::json json_of(std::span<const tasks::LabelProbability> found,
-                       std::span<const std::string> labels, std::int64_t top);
+Json json_of(std::span<const tasks::LabelProbability> found,
+             std::span<const std::string> labels, std::int64_t top);
 
 // Accuracy, macro F1, each label and the confusion matrix. `unit` is what was
 // scored, such as "text"; `units` more than one of them.

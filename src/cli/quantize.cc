@@ -9,7 +9,6 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
 #include <system_error>
@@ -24,6 +23,7 @@
 #include "cli/text.h"
 #include "cli/usage_error.h"
 #include "io/read_file.h"
+#include "json/json.h"
 #include "regard/tasks/classification_score.h"
 #include "regard/tasks/classifier.h"
 #include "regard/tasks/language_model.h"
@@ -145,7 +145,7 @@ std::vector<QuantizedTensor> round(const QuantizeFlags& flags,
 // The layers of what was rounded; `measure` is the model's own, or null.
 void print_report(const QuantizeFlags& flags,
                   const std::vector<QuantizedTensor>& report,
-                  const nlohmann::ordered_json& measure) {
+                  const Json& measure) {
   std::map<Place, Sum> layers;
   Sum all;
   for (const QuantizedTensor& tensor : report) {
@@ -153,14 +153,14 @@ void print_report(const QuantizeFlags& flags,
     all.add(tensor);
   }
   if (flags.json) {
-    nlohmann::ordered_json json = {{"bytes_before", all.before},
-                                   {"bytes_after", all.after},
-                                   {"error", all.error()}};
+    Json json = {{"bytes_before", all.before},
+                 {"bytes_after", all.after},
+                 {"error", all.error()}};
     if (!measure.is_null()) json.update(measure);
     for (const auto& [place, sum] : layers) {
       json["layers"][place.second] = sum.error();
     }
-    print(json.dump() + "\n");
+    print(json.dump({.keys = Json::Keys::kAsWritten}) + "\n");
     return;
   }
   print(fmt::format("{:18}  {:>8}  {:>10}  {:>10}\n", "layer", "error",

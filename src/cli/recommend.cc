@@ -8,7 +8,6 @@
 #include <cstdio>
 #include <filesystem>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <system_error>
 #include <vector>
@@ -20,6 +19,7 @@
 #include "cli/screen.h"
 #include "cli/text.h"
 #include "cli/usage_error.h"
+#include "json/json.h"
 #include "regard/core/error.h"
 #include "regard/tasks/recommendation_score.h"
 #include "regard/tasks/recommender.h"
@@ -99,14 +99,14 @@ void recommend(const tasks::Recommender& model, const RecommendFlags& flags,
   const auto name = [&](std::int32_t item) {
     return model.items()[static_cast<std::size_t>(item)];
   };
-  nlohmann::json all = nlohmann::json::array();
+  Json all = Json::array();
   std::string out;
   for (const auto& [item, score] :
        model.recommend(history, flags.top, threads)) {
-    nlohmann::json one = {{"item", name(item)}, {"score", score}};
+    Json one = {{"item", name(item)}, {"score", score}};
     out += fmt::format("{}\t{:.4f}\n", name(item), score);
     if (flags.why) {
-      one["why"] = nlohmann::json::array();
+      one["why"] = Json::array();
       auto weights = model.explain(history, item, threads);
       for (const auto& weight : weights) {
         one["why"].push_back({{"item", name(weight.item)},
@@ -131,7 +131,7 @@ void recommend(const tasks::Recommender& model, const RecommendFlags& flags,
   print(flags.json ? all.dump() + "\n" : out);
 }
 
-nlohmann::json json_of(const tasks::RecommendationScore& score) {
+Json json_of(const tasks::RecommendationScore& score) {
   return {
       {"sampled",
        {{"hr@10", score.sampled.hit_rate}, {"ndcg@10", score.sampled.ndcg}}},
@@ -158,9 +158,9 @@ void score(const tasks::Recommender& model, const RecommendFlags& flags,
                    .c_str());
   const auto floor = tasks::score_popularity(data, which, flags.seed);
   if (flags.json) {
-    return print(nlohmann::json{{"users", own.users},
-                                {"model", json_of(own)},
-                                {"popularity", json_of(floor)}}
+    return print(Json{{"users", own.users},
+                      {"model", json_of(own)},
+                      {"popularity", json_of(floor)}}
                      .dump() +
                  "\n");
   }

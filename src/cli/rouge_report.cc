@@ -3,12 +3,12 @@
 
 #include <fmt/format.h>
 
-#include <nlohmann/json.hpp>
+#include "json/json.h"
 
 namespace regard::cli {
 namespace {
 
-nlohmann::json to_json(const tasks::RougeScore::Part& part) {
+Json to_json(const tasks::RougeScore::Part& part) {
   return {
       {"precision", part.precision}, {"recall", part.recall}, {"f1", part.f1}};
 }
@@ -17,9 +17,9 @@ nlohmann::json to_json(const tasks::RougeScore::Part& part) {
 
 std::string rouge_report(const tasks::RougeScore& rouge, bool json) {
   if (json) {
-    return nlohmann::json{{"rouge1", to_json(rouge.rouge1)},
-                          {"rouge2", to_json(rouge.rouge2)},
-                          {"rougeL", to_json(rouge.rougeL)}}
+    return Json{{"rouge1", to_json(rouge.rouge1)},
+                {"rouge2", to_json(rouge.rouge2)},
+                {"rougeL", to_json(rouge.rougeL)}}
                .dump() +
            "\n";
   }

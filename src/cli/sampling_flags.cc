@@ -11,7 +11,8 @@ namespace regard::cli {
 void add_sampling_flags(App& app, tasks::Sampling& sampling) {
   constexpr const char* kGroup = "Sampling";
   app.add_option("--temperature", sampling.temperature,
-                 "Divides the scores: above 1 wilder, below 1 tamer; 0 always "
+                 "Divides the scores: above 1 more varied, below 1 more "
+                 "predictable; 0 always "
                  "takes the likeliest token")
       ->type_name("T")
       ->check(real_between(0, 1e6))

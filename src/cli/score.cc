@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -12,6 +11,7 @@
 #include "cli/rouge_report.h"
 #include "cli/screen.h"
 #include "cli/usage_error.h"
+#include "json/json.h"
 #include "regard/core/error.h"
 #include "regard/tasks/score.h"
 #include "regard/text/lines.h"
@@ -71,15 +71,14 @@ void run_score(const ScoreFlags& flags) {
       tasks::bleu(pairs.sources, pairs.targets, options);
   const double chrf = tasks::chrf(pairs.sources, pairs.targets, options);
   if (flags.json) {
-    print(nlohmann::json{
-              {"bleu", bleu.score},
-              {"precisions", bleu.precisions},
-              {"brevity_penalty", bleu.brevity_penalty},
-              {"hypothesis_length", bleu.hypothesis_length},
-              {"reference_length", bleu.reference_length},
-              {"chrf", chrf},
-              {"tokenize", flags.tokens.empty() ? "13a" : flags.tokens},
-              {"lowercase", flags.lowercase}}
+    print(Json{{"bleu", bleu.score},
+               {"precisions", bleu.precisions},
+               {"brevity_penalty", bleu.brevity_penalty},
+               {"hypothesis_length", bleu.hypothesis_length},
+               {"reference_length", bleu.reference_length},
+               {"chrf", chrf},
+               {"tokenize", flags.tokens.empty() ? "13a" : flags.tokens},
+               {"lowercase", flags.lowercase}}
               .dump() +
           "\n");
     return;

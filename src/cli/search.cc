@@ -9,7 +9,6 @@
 #include <iostream>
 #include <map>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <system_error>
@@ -24,6 +23,7 @@
 #include "cli/tensor_file.h"
 #include "cli/text.h"
 #include "cli/weight_flags.h"
+#include "json/json.h"
 #include "regard/core/error.h"
 #include "regard/io/safetensors.h"
 #include "regard/tasks/text_encoder.h"
@@ -213,17 +213,15 @@ class Searcher {
  private:
   std::string json_of(const std::string& query,
                       const std::vector<tasks::SearchHit>& hits) const {
-    nlohmann::ordered_json found = nlohmann::ordered_json::array();
+    Json found = Json::array();
     for (const tasks::SearchHit& hit : hits) {
       const auto row = static_cast<std::size_t>(hit.row);
       found.push_back({{"similarity", hit.similarity},
                        {"line", corpus_.numbers[row]},
                        {"text", corpus_.lines[row]}});
     }
-    const nlohmann::ordered_json all = {{"query", query},
-                                        {"hits", std::move(found)}};
-    return all.dump(-1, ' ', false,
-                    nlohmann::ordered_json::error_handler_t::replace) +
+    const Json all = {{"query", query}, {"hits", std::move(found)}};
+    return all.dump({.keys = Json::Keys::kAsWritten, .replace_invalid = true}) +
            "\n";
   }
 

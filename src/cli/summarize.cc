@@ -7,7 +7,6 @@
 #include <cstdio>
 #include <filesystem>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <span>
 #include <string>
@@ -24,6 +23,7 @@
 #include "cli/screen.h"
 #include "cli/usage_error.h"
 #include "cli/weight_flags.h"
+#include "json/json.h"
 #include "regard/core/error.h"
 #include "regard/tasks/chat.h"
 #include "regard/tasks/model_kind.h"
@@ -107,7 +107,7 @@ std::string name_of(const SummarizeFlags& flags, std::size_t i) {
 std::string line_of(const SummarizeFlags& flags, std::size_t i,
                     const std::string& summary) {
   if (!flags.json) return name_of(flags, i) + summary + "\n";
-  nlohmann::json line = {{"summary", summary}};
+  Json line = {{"summary", summary}};
   if (!flags.files.empty()) line["file"] = flags.files[i];
   return line.dump() + "\n";
 }

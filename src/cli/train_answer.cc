@@ -6,7 +6,6 @@
 #include <cstdio>
 #include <map>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -15,6 +14,7 @@
 #include "cli/train_answer.h"
 #include "cli/training_folder.h"
 #include "cli/usage_error.h"
+#include "json/json.h"
 #include "regard/core/error.h"
 
 namespace regard::cli {
@@ -137,7 +137,7 @@ std::map<std::string, std::string> settings_of(
     const AnswerData& training, const AnswerData& held_out) {
   std::map<std::string, std::string> settings;
   add_settings(f.text, settings);
-  const auto json = nlohmann::json::parse(tasks::config_to_json(config));
+  const auto json = Json::parse(tasks::config_to_json(config));
   add_settings(json.at("encoder").dump(), settings);
   settings["--max-words"] = std::to_string(f.max_words);
   settings["--word-layers"] = std::to_string(f.word_layers);

@@ -6,7 +6,6 @@
 #include <filesystem>
 #include <map>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <utility>
@@ -19,6 +18,7 @@
 #include "cli/train.h"
 #include "cli/training_folder.h"
 #include "cli/usage_error.h"
+#include "json/json.h"
 #include "regard/core/error.h"
 #include "regard/io/safetensors.h"
 #include "regard/tasks/captioner.h"
@@ -207,7 +207,7 @@ std::map<std::string, std::string> settings_of(
     const tasks::CaptionData& training, const tasks::CaptionData& held_out) {
   std::map<std::string, std::string> settings;
   add_settings(f.text, settings);
-  const auto json = nlohmann::json::parse(tasks::config_to_json(config));
+  const auto json = Json::parse(tasks::config_to_json(config));
   add_settings(json.at("layers").dump(), settings);
   settings["--decoder-layers"] = std::to_string(config.decoder_layers);
   settings["--smoothing"] = fmt::format("{}", f.smoothing);

@@ -5,10 +5,10 @@
 #include <algorithm>
 #include <cstdio>
 #include <map>
-#include <nlohmann/json.hpp>
 
 #include "cli/train_answer.h"
 #include "cli/training_folder.h"
+#include "json/json.h"
 #include "regard/tasks/choice_answerer.h"
 
 namespace regard::cli {
@@ -93,7 +93,7 @@ void train_choices(const TrainAnswerFlags& f, Ranks& ranks) {
   folder.create(*tokenizer);
   std::map<std::string, std::string> settings;
   add_settings(f.text, settings);
-  const auto json = nlohmann::json::parse(tasks::config_to_json(config));
+  const auto json = Json::parse(tasks::config_to_json(config));
   add_settings(json.at("encoder").dump(), settings);
   settings["--token-dropout"] = fmt::format("{}", f.token_dropout);
   settings["training data"] = summary_of(training);

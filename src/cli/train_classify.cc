@@ -5,7 +5,6 @@
 #include <cstdio>
 #include <map>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 #include <vector>
@@ -17,6 +16,7 @@
 #include "cli/screen.h"
 #include "cli/train.h"
 #include "cli/training_folder.h"
+#include "json/json.h"
 #include "regard/core/error.h"
 #include "regard/tasks/classification_score.h"
 #include "regard/tasks/classifier.h"
@@ -154,7 +154,7 @@ std::map<std::string, std::string> settings_of(
   } else {
     settings["weights of --from"] = weights_hash;
   }
-  const auto json = nlohmann::json::parse(tasks::config_to_json(config));
+  const auto json = Json::parse(tasks::config_to_json(config));
   add_settings(json.at("encoder").dump(), settings);
   settings["--smoothing"] = fmt::format("{}", f.smoothing);
   settings["--token-dropout"] = fmt::format("{}", f.token_dropout);

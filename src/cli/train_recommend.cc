@@ -5,7 +5,6 @@
 #include <cstdio>
 #include <map>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <string>
 
 #include "cli/checks.h"
@@ -15,6 +14,7 @@
 #include "cli/train.h"
 #include "cli/training_folder.h"
 #include "cli/usage_error.h"
+#include "json/json.h"
 #include "regard/core/error.h"
 #include "regard/tasks/recommendation_score.h"
 #include "regard/tasks/recommender.h"
@@ -134,7 +134,7 @@ std::map<std::string, std::string> settings_of(
     const TrainRecommendFlags& f, const tasks::RecommenderConfig& config,
     const tasks::Interactions& data) {
   std::map<std::string, std::string> settings;
-  const auto json = nlohmann::json::parse(tasks::config_to_json(config));
+  const auto json = Json::parse(tasks::config_to_json(config));
   add_settings(json.at("encoder").dump(), settings);
   settings["--loss"] = f.loss;
   if (f.loss == "binary") {

@@ -4,10 +4,10 @@
 
 #include <cstdio>
 #include <map>
-#include <nlohmann/json.hpp>
 
 #include "cli/train_answer.h"
 #include "cli/training_folder.h"
+#include "json/json.h"
 #include "regard/tasks/span_answerer.h"
 
 namespace regard::cli {
@@ -95,7 +95,7 @@ void train_spans(const TrainAnswerFlags& f, Ranks& ranks) {
   folder.create(*tokenizer);
   std::map<std::string, std::string> settings;
   add_settings(f.text, settings);
-  const auto json = nlohmann::json::parse(tasks::config_to_json(config));
+  const auto json = Json::parse(tasks::config_to_json(config));
   add_settings(json.at("encoder").dump(), settings);
   settings["--overlap"] = std::to_string(f.overlap);
   settings["--token-dropout"] = fmt::format("{}", f.token_dropout);

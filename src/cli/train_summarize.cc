@@ -6,7 +6,6 @@
 #include <filesystem>
 #include <map>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 #include <vector>
@@ -17,6 +16,7 @@
 #include "cli/train.h"
 #include "cli/train_translate.h"
 #include "cli/training_folder.h"
+#include "json/json.h"
 #include "regard/core/error.h"
 #include "regard/nn/transformer.h"
 #include "regard/tasks/example_task.h"
@@ -186,7 +186,7 @@ std::map<std::string, std::string> settings_of(
     const TranslationData& training, const TranslationData& held_out) {
   std::map<std::string, std::string> settings;
   add_settings(f.text, settings);
-  const auto json = nlohmann::json::parse(tasks::config_to_json(config));
+  const auto json = Json::parse(tasks::config_to_json(config));
   add_settings(json.at("model").dump(), settings);
   settings["copy"] = f.no_copy ? "no" : "yes";
   add_settings("training", training, settings);

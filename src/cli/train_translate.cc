@@ -7,7 +7,6 @@
 #include <filesystem>
 #include <map>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -15,6 +14,7 @@
 #include "cli/content_hash.h"
 #include "cli/training_folder.h"
 #include "cli/usage_error.h"
+#include "json/json.h"
 #include "regard/core/error.h"
 #include "regard/nn/transformer.h"
 #include "regard/tasks/example_task.h"
@@ -148,7 +148,7 @@ std::map<std::string, std::string> settings_of(
       settings["--coverage"] = fmt::format("{}", f.coverage);
     }
   }
-  const auto json = nlohmann::json::parse(tasks::config_to_json(config));
+  const auto json = Json::parse(tasks::config_to_json(config));
   for (const char* part : {"languages", "model"}) {
     add_settings(json.at(part).dump(), settings);
   }

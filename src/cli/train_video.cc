@@ -6,7 +6,6 @@
 #include <filesystem>
 #include <map>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 #include <vector>
@@ -19,6 +18,7 @@
 #include "cli/train.h"
 #include "cli/training_folder.h"
 #include "cli/usage_error.h"
+#include "json/json.h"
 #include "regard/core/error.h"
 #include "regard/tasks/classification_score.h"
 #include "regard/tasks/video_classifier.h"
@@ -229,7 +229,7 @@ std::map<std::string, std::string> settings_of(const TrainVideoFlags& f,
                                                const VideoData& training,
                                                const VideoData& held_out) {
   std::map<std::string, std::string> settings;
-  const auto json = nlohmann::json::parse(tasks::config_to_json(config));
+  const auto json = Json::parse(tasks::config_to_json(config));
   add_settings(json.at("encoder").dump(), settings);
   settings["--frames"] = fmt::format("{}", f.frames);
   settings["--patch"] = fmt::format("{}", f.patch);

@@ -7,7 +7,6 @@
 #include <cmath>
 #include <csignal>
 #include <cstdio>
-#include <nlohmann/json.hpp>
 #include <utility>
 #include <vector>
 
@@ -15,6 +14,7 @@
 #include "cli/stopped.h"
 #include "cli/training_screen.h"
 #include "io/atomic_file.h"
+#include "json/json.h"
 #include "regard/core/error.h"
 #include "train/checkpoint.h"
 
@@ -198,7 +198,7 @@ void write_card(const fs::path& folder, const std::string& text,
 
 void add_settings(const std::string& json,
                   std::map<std::string, std::string>& settings) {
-  const auto members = nlohmann::json::parse(json);
+  const auto members = Json::parse(json);
   for (const auto& [key, value] : members.items()) {
     std::string name = key;
     std::replace(name.begin(), name.end(), '_', ' ');

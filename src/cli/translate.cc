@@ -8,7 +8,6 @@
 #include <iostream>
 #include <limits>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <span>
 #include <string>
 #include <utility>
@@ -23,6 +22,7 @@
 #include "cli/screen.h"
 #include "cli/usage_error.h"
 #include "cli/weight_flags.h"
+#include "json/json.h"
 #include "regard/core/error.h"
 #include "regard/tasks/translate_text.h"
 #include "regard/tasks/translator.h"
@@ -158,9 +158,9 @@ class Output {
  private:
   std::string json_of(const tasks::Translation& translation,
                       std::int64_t number) const {
-    nlohmann::json line = {{"sentence", number},
-                           {"score", translation.score},
-                           {"translation", translation.text}};
+    Json line = {{"sentence", number},
+                 {"score", translation.score},
+                 {"translation", translation.text}};
     if (flags_.align) {
       line["source_pieces"] = translation.source_pieces;
       line["target_pieces"] = translation.target_pieces;

@@ -3,7 +3,6 @@
 #include <cstdio>
 #include <filesystem>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -16,6 +15,7 @@
 #include "cli/usage_error.h"
 #include "cli/view_model.h"
 #include "cli/view_page.h"
+#include "json/json.h"
 #include "regard/core/error.h"
 #include "regard/tasks/classification_score.h"
 #include "regard/tasks/video_classifier.h"
@@ -154,7 +154,7 @@ void run(const VideoFlags& flags) {
       continue;
     }
     const auto said = json_of(found[i], labels, flags.top);
-    print(nlohmann::json{{"clip", names[i]}, {"labels", said}}.dump() + "\n");
+    print(Json{{"clip", names[i]}, {"labels", said}}.dump() + "\n");
   }
 }
 

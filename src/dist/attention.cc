@@ -7,6 +7,7 @@
 #include <variant>
 #include <vector>
 
+#include "attention/untyped.h"
 #include "dist/block.h"
 #include "dist/by_heads.h"
 #include "dist/by_sequence.h"
@@ -73,7 +74,7 @@ void check(const ConstUntypedView<4>& q, const ConstUntypedView<4>& k,
     }
   }
   for (const auto* view : {&q, &k, &v, &out}) {
-    require(view->dtype == q.dtype && view->dtype != DType::kFloat64 &&
+    require(detail::is_computed_in_float(q.dtype) && view->dtype == q.dtype &&
                 (view->strides[3] == 1 || view->shape[3] <= 1),
             kWhere,
             "q, k, v and out must have one type, float32, bfloat16 or "

@@ -24,7 +24,6 @@
 #include <utility>
 #include <vector>
 
-#include "attention/untyped.h"
 #include "dist/backward_rows.h"
 #include "dist/block.h"
 #include "dist/by_sequence.h"
@@ -42,7 +41,6 @@ using kernels::BackwardHead;
 using kernels::kGroupRows;
 using kernels::kKeyBlock;
 
-template <typename T>
 class BackwardBySequence {
  public:
   BackwardBySequence(Communicator& ranks, const UntypedBackwardInputs& inputs,
@@ -80,7 +78,7 @@ class BackwardBySequence {
     Window travelling;
     Block out, d_q;
     Tensor lse, d_lse;  // [batch, heads, queries]
-    std::unique_ptr<PartialProblem<T>> problem;
+    std::unique_ptr<PartialProblem> problem;
   };
   enum { kQ, kDOut, kLse, kDelta };
 
@@ -113,31 +111,30 @@ class BackwardBySequence {
   }
 
   // The problem of some rows; their gradients, too, where there is a d_q.
-  std::unique_ptr<PartialProblem<T>> make_problem(const Rows& rows) {
+  std::unique_ptr<PartialProblem> make_problem(const Rows& rows) {
     const std::int64_t q_len = lengths_.queries, kv_len = lengths_.keys;
     const auto whole = [&](Block* block) {
-      return whole_view<const T>(block->const_view(), rows.begin, q_len);
+      return whole_view(block->const_view(), rows.begin, q_len);
     };
     const auto keys = [&](Block& block) {
-      return whole_view<const T>(block.const_view(), own_keys_[0].begin,
-                                 kv_len);
+      return whole_view(block.const_view(), own_keys_[0].begin, kv_len);
     };
-    BackwardInputs<T> inputs{.q = whole(rows.q),
-                             .k = keys(own_keys_[0].blocks[0]),
-                             .v = keys(own_keys_[0].blocks[1]),
-                             .out = whole(rows.out),
-                             .d_out = whole(rows.d_out),
-                             .d_log_sum_exp = {}};
+    detail::BackwardViews<float> inputs{.q = whole(rows.q),
+                                        .k = keys(own_keys_[0].blocks[0]),
+                                        .v = keys(own_keys_[0].blocks[1]),
+                                        .out = whole(rows.out),
+                                        .d_out = whole(rows.d_out),
+                                        .d_log_sum_exp = {}};
     if (rows.d_lse != nullptr) {
       inputs.d_log_sum_exp = whole_rows(*rows.d_lse, rows.begin, q_len);
     }
-    Gradients<T> gradients;
+    detail::GradientViews<float> gradients;
     if (rows.d_q != nullptr) {
       const auto per_head = [](const UntypedView<1>& view) {
         return std::span(static_cast<float*>(view.data),
                          static_cast<std::size_t>(view.shape[0]));
       };
-      gradients = {.q = whole_view<T>(rows.d_q->view(), rows.begin, q_len),
+      gradients = {.q = whole_view(rows.d_q->view(), rows.begin, q_len),
                    .k = {},
                    .v = {},
                    .bias = {},
@@ -147,7 +144,7 @@ class BackwardBySequence {
     }
     AttentionOptions options = options_;
     options.log_sum_exp = whole_rows(*rows.lse, rows.begin, q_len);
-    return std::unique_ptr<PartialProblem<T>>(new PartialProblem<T>{
+    return std::unique_ptr<PartialProblem>(new PartialProblem{
         .options = options, .inputs = inputs, .gradients = gradients});
   }
 
@@ -203,7 +200,7 @@ class BackwardBySequence {
         kQueryUnit *
         std::max<std::int64_t>(1, kernels::kMaxRows / (kQueryUnit * group()));
     const Part all{chunk.travelling.begin, chunk.travelling.end()};
-    std::vector<HeadRows<T>>& rows = rows_[n];
+    std::vector<HeadRows>& rows = rows_[n];
     for (std::int64_t b = 0; b < batch(); ++b) {
       for (std::int64_t h = 0; h < kv_heads(); ++h) {
         for (std::int64_t at = all.begin; at < all.end; at += step) {
@@ -213,10 +210,9 @@ class BackwardBySequence {
         }
       }
     }
-    const auto deltas =
-        chunk.travelling.blocks[kDelta].view().template as<float>();
+    const auto deltas = chunk.travelling.blocks[kDelta].view().as<float>();
     parallel_for(options_.threads, std::ssize(rows), [&](std::int64_t i) {
-      HeadRows<T>& some = rows[static_cast<std::size_t>(i)];
+      HeadRows& some = rows[static_cast<std::size_t>(i)];
       for (std::int64_t g = 0; g < some.groups(); ++g) some.prepare(g);
       for_deltas(some, chunk.travelling.begin, deltas,
                  [](float& own, float& travelling) { travelling = own; });
@@ -225,7 +221,7 @@ class BackwardBySequence {
 
   // body(delta of a row, where it travels).
   template <typename Body>
-  void for_deltas(HeadRows<T>& rows, std::int64_t begin,
+  void for_deltas(HeadRows& rows, std::int64_t begin,
                   const TensorView<float, 4>& deltas, const Body& body) {
     for (std::int64_t i = 0; i < rows.count(); ++i) {
       const std::int64_t head = rows.kv_head() * group() + i % group();
@@ -242,7 +238,7 @@ class BackwardBySequence {
     if (wants_rows_) {
       std::array<Part, 2> seen{};
       for (std::size_t n = 0; n < 2; ++n) {
-        const PartialProblem<T>& p = *chunks_[n].problem;
+        const PartialProblem& p = *chunks_[n].problem;
         seen[n] = keys_seen_by(p.backward.forward, p.masks,
                                queries_.of(ranks_.rank())[n]);
       }
@@ -388,7 +384,7 @@ class BackwardBySequence {
       }
       return;
     }
-    const std::vector<HeadRows<T>>& rows = rows_[queries];
+    const std::vector<HeadRows>& rows = rows_[queries];
     const std::int64_t heads = batch() * kv_heads();
     const std::int64_t blocks = std::ssize(rows) / heads;
     const std::int64_t runs = runs_of_head(keys);
@@ -397,7 +393,7 @@ class BackwardBySequence {
     // added when the run before has done so. That one was started earlier.
     std::vector<std::atomic<std::int64_t>> turns(rows.size());
     std::atomic<bool> failed = false;
-    const PartialProblem<T>& problem = *chunks_[queries].problem;
+    const PartialProblem& problem = *chunks_[queries].problem;
     parallel_for(options_.threads, heads * runs, [&](std::int64_t task) {
       const std::int64_t head = task / runs, number = task % runs;
       KeyRun& run = runs_[static_cast<std::size_t>(
@@ -431,7 +427,7 @@ class BackwardBySequence {
 
   // dq, and what there is one of a head.
   void write_rows(std::vector<GivenBack>& results) {
-    for (std::vector<HeadRows<T>>& rows : rows_) {
+    for (std::vector<HeadRows>& rows : rows_) {
       parallel_for(options_.threads, std::ssize(rows), [&](std::int64_t i) {
         rows[static_cast<std::size_t>(i)].finish();
       });
@@ -444,9 +440,9 @@ class BackwardBySequence {
   }
 
   void add_keys(std::size_t n, Window& window, Part keys) {
-    const PartialProblem<T>& problem = *chunks_[n].problem;
+    const PartialProblem& problem = *chunks_[n].problem;
     parallel_for(options_.threads, std::ssize(rows_[n]), [&](std::int64_t i) {
-      const HeadRows<T>& rows = rows_[n][static_cast<std::size_t>(i)];
+      const HeadRows& rows = rows_[n][static_cast<std::size_t>(i)];
       const kernels::AttentionKeys here =
           keys_of(problem, window.blocks[0], window.blocks[1], window.begin,
                   rows.index(), rows.kv_head());
@@ -480,7 +476,7 @@ class BackwardBySequence {
       if (c > 0) move(queries_.worker(c - 1), worker);
       if (worker != ranks_.rank()) continue;
       const bool is_early = c < queries_.parts.size() / 2;
-      for (const HeadRows<T>& rows : rows_[is_early ? 0 : 1]) rows.sum(sums);
+      for (const HeadRows& rows : rows_[is_early ? 0 : 1]) rows.sum(sums);
     }
     const int last = queries_.worker(queries_.parts.size() - 1);
     for (std::vector<double>* values :
@@ -501,9 +497,9 @@ class BackwardBySequence {
     const std::span<Part> own =
         of_rank(static_cast<std::size_t>(ranks_.rank()));
     for (std::size_t n = 0; n < 2; ++n) {
-      const PartialProblem<T>& p = *chunks_[n].problem;
-      add_queries_that_see<T>(p.backward.forward, p.masks,
-                              queries_.of(ranks_.rank())[n], keys_.parts, own);
+      const PartialProblem& p = *chunks_[n].problem;
+      add_queries_that_see(p.backward.forward, p.masks,
+                           queries_.of(ranks_.rank())[n], keys_.parts, own);
     }
     std::vector<std::span<std::byte>> parts;
     for (std::size_t i = 0; i < ranks; ++i) {
@@ -538,7 +534,7 @@ class BackwardBySequence {
     }
   }
 
-  kernels::AttentionKeys keys_of_run(const PartialProblem<T>& problem,
+  kernels::AttentionKeys keys_of_run(const PartialProblem& problem,
                                      const KeyRun& run) {
     Window& own = own_keys_[run.chunk];
     return keys_of(problem, own.blocks[0], own.blocks[1], own.begin, run.batch,
@@ -555,7 +551,7 @@ class BackwardBySequence {
                                        .d_q = nullptr,
                                        .lse = &lse,
                                        .d_lse = nullptr});
-    std::vector<HeadRows<T>> heads;
+    std::vector<HeadRows> heads;
     for (std::int64_t i = 0; i < batch() * kv_heads(); ++i) {
       heads.emplace_back(*problem, i / kv_heads(), i % kv_heads(), queries,
                          BackwardParts::kKeys);
@@ -565,14 +561,14 @@ class BackwardBySequence {
         options_.threads, std::ssize(heads) * groups, [&](std::int64_t i) {
           heads[static_cast<std::size_t>(i / groups)].prepare(i % groups);
         });
-    const auto deltas = window.blocks[kDelta].view().template as<float>();
-    for (HeadRows<T>& rows : heads) {
+    const auto deltas = window.blocks[kDelta].view().as<float>();
+    for (HeadRows& rows : heads) {
       for_deltas(rows, window.begin, deltas,
                  [](float& own, float& travelling) { own = travelling; });
     }
     parallel_for(options_.threads, std::ssize(runs_), [&](std::int64_t i) {
       KeyRun& run = runs_[static_cast<std::size_t>(i)];
-      const HeadRows<T>& rows =
+      const HeadRows& rows =
           heads[static_cast<std::size_t>(run.batch * kv_heads() + run.kv_head)];
       if (intersection(run.keys, rows.seen()).size() == 0) return;
       rows.add_keys(keys_of_run(*problem, run), run.keys, run.key_sums(),
@@ -587,11 +583,11 @@ class BackwardBySequence {
       d_k_[n] = own.blocks[0].like(own.blocks[0].positions());
       d_v_[n] = own.blocks[1].like(own.blocks[1].positions());
     }
-    const PartialProblem<T>& problem = *chunks_[0].problem;
+    const PartialProblem& problem = *chunks_[0].problem;
     for (KeyRun& run : runs_) {
       const std::int64_t begin = keys_.of(ranks_.rank())[run.chunk].begin;
       const auto at = [&](Block& block) {
-        return whole_view<T>(block.view(), begin, lengths_.keys)
+        return whole_view(block.view(), begin, lengths_.keys)
             .at(run.batch, run.kv_head, 0);
       };
       BackwardHead head{};
@@ -607,7 +603,7 @@ class BackwardBySequence {
       head.d_value_sums = run.value_sums;
       kernels::backward_keys(
           head, run.keys.begin, run.keys.end,
-          HeadRows<T>::scratch(inputs_.k.shape[3], inputs_.v.shape[3]));
+          HeadRows::scratch(inputs_.k.shape[3], inputs_.v.shape[3]));
     }
     if (!gradients_.k.is_null()) {
       results.emplace_back(ranks_, keys_, d_k_, gradients_.k);
@@ -627,9 +623,9 @@ class BackwardBySequence {
   std::vector<Needs> key_needs_, query_needs_;  // by rank
   std::array<Window, 2> own_keys_;              // keys and values, by chunk
   std::array<QueryChunk, 2> chunks_;
-  std::array<std::vector<HeadRows<T>>, 2> rows_;  // by chunk
-  std::vector<KeyRun> runs_;                      // by chunk
-  std::array<Block, 2> d_k_, d_v_;                // by chunk, on their way back
+  std::array<std::vector<HeadRows>, 2> rows_;  // by chunk
+  std::vector<KeyRun> runs_;                   // by chunk
+  std::array<Block, 2> d_k_, d_v_;             // by chunk, on their way back
 };
 
 }  // namespace
@@ -640,11 +636,7 @@ void backward_by_sequence(Communicator& ranks,
                           const SequenceLengths& lengths,
                           const AttentionOptions& options) {
   check_by_sequence(options, kWhere);
-  detail::with_element_type(inputs.q.dtype, kWhere, [&]<typename T>() {
-    if constexpr (!std::is_same_v<T, double>) {
-      BackwardBySequence<T>(ranks, inputs, gradients, lengths, options).run();
-    }
-  });
+  BackwardBySequence(ranks, inputs, gradients, lengths, options).run();
 }
 
 }  // namespace regard::dist

@@ -18,20 +18,18 @@ inline constexpr std::int64_t kQueryUnit = kernels::kGroupRows;
 
 // A call about the whole sequence, of which only some queries and keys are in
 // memory. Stays where it is: the problem refers to what is before it.
-template <typename T>
 struct PartialProblem {
   AttentionOptions options;
-  BackwardInputs<T> inputs;
-  Gradients<T> gradients;
-  detail::BackwardProblem<T> backward{inputs, gradients, options};
-  detail::EntryMasks<T> masks{backward.forward};
+  detail::BackwardViews<float> inputs;
+  detail::GradientViews<float> gradients;
+  detail::BackwardProblem<float> backward{inputs, gradients, options};
+  detail::EntryMasks<float> masks{backward.forward};
 };
 
 // Some rows that read one key-value head, and what the passes keep of them.
-template <typename T>
 class HeadRows {
  public:
-  HeadRows(const PartialProblem<T>& problem, std::int64_t index,
+  HeadRows(const PartialProblem& problem, std::int64_t index,
            std::int64_t kv_head, Part queries, detail::BackwardParts parts)
       : index_(index),
         kv_head_(kv_head),
@@ -39,15 +37,15 @@ class HeadRows {
         rows_(problem.backward, problem.masks, index, kv_head, queries.begin,
               queries.end) {
     const auto lay_out = [&](std::byte* base) {
-      detail::Arena arena(base);
-      rows_.lay_out(arena);
-      rows_.lay_out(arena, head_, parts);
-      return arena.used();
+      MemoryLayout memory(base);
+      rows_.lay_out(memory);
+      rows_.lay_out(memory, head_, parts);
+      return memory.used();
     };
     memory_ = AlignedBuffer(lay_out(nullptr));
     lay_out(memory_.data());
     rows_.describe_head(head_);
-    const detail::Problem<T>& p = problem.backward.forward;
+    const detail::Problem<float>& p = problem.backward.forward;
     head_.key_run = kernels::backward_key_run(p.d_k, p.d_v);
     // Rows and keys are each one task's: nobody waits for a turn.
     static constexpr auto kNothing = [](std::int64_t) {};
@@ -98,21 +96,21 @@ class HeadRows {
 
  private:
   std::int64_t index_, kv_head_, first_;
-  detail::BackwardRows<T> rows_;
+  detail::BackwardRows rows_;
   kernels::BackwardHead head_{};
   AlignedBuffer memory_;
   Part seen_{0, 0};
 };
 
 // The keys of a head that are in memory from `begin` on.
-template <typename T>
-kernels::AttentionKeys keys_of(const PartialProblem<T>& problem, Block& k,
-                               Block& v, std::int64_t begin, std::int64_t batch,
-                               std::int64_t kv_head) {
-  const detail::Problem<T>& p = problem.backward.forward;
+inline kernels::AttentionKeys keys_of(const PartialProblem& problem, Block& k,
+                                      Block& v, std::int64_t begin,
+                                      std::int64_t batch,
+                                      std::int64_t kv_head) {
+  const detail::Problem<float>& p = problem.backward.forward;
   kernels::AttentionKeys keys = detail::describe_call(p, batch, kv_head).keys;
   const auto at = [&](Block& block) {
-    return whole_view<const T>(block.const_view(), begin, p.k.extent(2))
+    return whole_view(block.const_view(), begin, p.k.extent(2))
         .at(batch, kv_head, 0);
   };
   keys.k = at(k);

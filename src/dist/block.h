@@ -7,6 +7,7 @@
 #include <memory>
 #include <span>
 
+#include "attention/elements.h"
 #include "regard/dist/communicator.h"
 #include "regard/ops/memory_pool.h"
 #include "regard/tensor/tensor.h"
@@ -152,32 +153,32 @@ inline Tensor as_rows(Block& column) {
   return rows;
 }
 
-// Where element 0 would be if data were element `index`. Nobody reads there; by
-// numbers, since no pointer may point there.
+// The address so many bytes before data. Nobody reads there; by numbers, since
+// no pointer may point there.
 template <typename T>
-T* before(T* data, std::int64_t index) {
+T* before(T* data, std::int64_t bytes) {
   // Something that is not null, where there is nothing.
   alignas(64) static std::byte nothing[64];
   const auto at = data == nullptr ? reinterpret_cast<std::uintptr_t>(nothing)
                                   : reinterpret_cast<std::uintptr_t>(data);
-  return reinterpret_cast<T*>(at -
-                              static_cast<std::uintptr_t>(index) * sizeof(T));
+  return reinterpret_cast<T*>(at - static_cast<std::uintptr_t>(bytes));
 }
 
 // The view of a whole sequence of which only the positions from `begin` on are
 // in memory. Masks, biases and draws count the whole sequence, and nobody asks
 // for the rest.
-template <typename T, typename View>
-TensorView<T, 4> whole_view(View part, std::int64_t begin,
-                            std::int64_t length) {
+template <typename View>
+auto whole_view(View part, std::int64_t begin, std::int64_t length) {
+  const auto bytes = static_cast<std::int64_t>(size_of(part.dtype));
+  part.data = before(part.data, begin * part.strides[2] * bytes);
   part.shape[2] = length;
-  return {before(static_cast<T*>(part.data), begin * part.strides[2]),
-          part.shape, part.strides};
+  using Byte = typename View::template Element<std::byte>;
+  return detail::ElementView<Byte>(part);
 }
 inline TensorView<float, 3> whole_rows(Tensor& part, std::int64_t begin,
                                        std::int64_t length) {
   const auto rows = part.view<float, 3>();
-  return {before(rows.data(), begin),
+  return {before(rows.data(), begin * std::int64_t{sizeof(float)}),
           {rows.extent(0), rows.extent(1), length},
           rows.strides()};
 }

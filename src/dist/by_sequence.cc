@@ -18,7 +18,6 @@
 #include "attention/entry_masks.h"
 #include "attention/problem.h"
 #include "attention/row_blocks.h"
-#include "attention/untyped.h"
 #include "dist/block.h"
 #include "dist/chunks.h"
 #include "dist/stream.h"
@@ -47,7 +46,6 @@ struct RowsWithState {
   bool done = false;               // written
 };
 
-template <typename T>
 class BySequence {
  public:
   BySequence(Communicator& ranks, std::int64_t q_len, std::int64_t kv_len,
@@ -123,13 +121,13 @@ class BySequence {
     if (options.log_sum_exp.data() != nullptr) {
       options.log_sum_exp = whole_rows(chunk.rows, first, q_len_);
     }
-    const detail::Problem<T> problem(
-        whole_view<const T>(chunk.q.const_view(), first, q_len_),
-        whole_view<const T>(keys.blocks[0].const_view(), keys.begin, kv_len_),
-        whole_view<const T>(keys.blocks[1].const_view(), keys.begin, kv_len_),
-        options, kWhere);
-    const detail::EntryMasks<T> masks(problem);
-    body(problem, masks, whole_view<T>(chunk.out.view(), first, q_len_));
+    const detail::Problem<float> problem(
+        whole_view(chunk.q.const_view(), first, q_len_),
+        whole_view(keys.blocks[0].const_view(), keys.begin, kv_len_),
+        whole_view(keys.blocks[1].const_view(), keys.begin, kv_len_), options,
+        kWhere);
+    const detail::EntryMasks<float> masks(problem);
+    body(problem, masks, whole_view(chunk.out.view(), first, q_len_));
   }
 
   // body(block, rows) for some rows of a chunk, side by side.
@@ -140,9 +138,9 @@ class BySequence {
     with_problem(
         n, keys,
         [&](const auto& problem, const auto& masks,
-            const TensorView<T, 4>& out) {
-          const detail::BlockMemory<T> memory(problem, block_rows_[n],
-                                              masks.dense_parts());
+            const detail::Elements& out) {
+          const detail::BlockMemory memory(problem, block_rows_[n],
+                                           masks.dense_parts());
           parallel_for(options_.threads, std::ssize(some), [&](std::int64_t i) {
             RowsWithState& rows = *some[static_cast<std::size_t>(i)];
             masks.with(rows.rows.index, [&](const BoundMask& mask) {
@@ -317,12 +315,7 @@ void forward_by_sequence(Communicator& ranks, ConstUntypedView<4> q,
                          UntypedView<4> out, const SequenceLengths& lengths,
                          const AttentionOptions& options) {
   check_by_sequence(options, kWhere);
-  detail::with_element_type(q.dtype, kWhere, [&]<typename T>() {
-    if constexpr (!std::is_same_v<T, double>) {
-      BySequence<T>(ranks, lengths.queries, lengths.keys, options)
-          .run(q, k, v, out);
-    }
-  });
+  BySequence(ranks, lengths.queries, lengths.keys, options).run(q, k, v, out);
 }
 
 }  // namespace regard::dist

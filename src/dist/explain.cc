@@ -5,7 +5,6 @@
 #include <cstdio>
 #include <sstream>
 
-#include "attention/untyped.h"
 #include "core/scaled.h"
 #include "dist/by_heads.h"
 #include "dist/by_sequence.h"
@@ -113,9 +112,8 @@ void add_stream(SpreadCall& call, const std::vector<Travel::Piece>& pieces,
 
 // The share of pairs whose gradients take five products, not seven: a rank has
 // both chunks, but for an early query and a late key.
-template <typename T>
-double own_share(const detail::Problem<T>& p,
-                 const detail::EntryMasks<T>& masks, const Chunks& queries,
+double own_share(const detail::Problem<float>& p,
+                 const detail::EntryMasks<float>& masks, const Chunks& queries,
                  const Chunks& keys) {
   double own = 0, all = 0;
   for (int i = 0; i < queries.ranks(); ++i) {
@@ -132,17 +130,16 @@ double own_share(const detail::Problem<T>& p,
   return all == 0 ? 0 : own / all;
 }
 
-template <typename T>
 void explain_sequence(SpreadExplanation& e, const AttentionOptions& options,
                       double pairs) {
   const AttentionShape& s = e.shape;
   const Widths w(s);
-  const detail::Problem<T> p(
-      detail::hollow_view<T>({s.batch, s.heads, s.q_len, s.d_k}),
-      detail::hollow_view<T>({s.batch, s.kv_heads, s.kv_len, s.d_k}),
-      detail::hollow_view<T>({s.batch, s.kv_heads, s.kv_len, s.d_v}), options,
-      kWhere);
-  const detail::EntryMasks<T> masks(p);
+  const detail::Problem<float> p(
+      detail::hollow_view(s.dtype, {s.batch, s.heads, s.q_len, s.d_k}),
+      detail::hollow_view(s.dtype, {s.batch, s.kv_heads, s.kv_len, s.d_k}),
+      detail::hollow_view(s.dtype, {s.batch, s.kv_heads, s.kv_len, s.d_v}),
+      options, kWhere);
+  const detail::EntryMasks<float> masks(p);
   const bool rows = options.log_sum_exp.data() != nullptr;
   const auto needs = [&](const Chunks& queries, std::int64_t unit) {
     std::vector<Needs> of_ranks;
@@ -165,7 +162,7 @@ void explain_sequence(SpreadExplanation& e, const AttentionOptions& options,
   std::vector<Needs> of_queries;
   std::vector<Travel::Piece> query_pieces, key_pieces;
   for (std::size_t c = 0; c < keys.parts.size(); ++c) {
-    add_queries_that_see<T>(p, masks, queries.parts[c], keys.parts, seen_by);
+    add_queries_that_see(p, masks, queries.parts[c], keys.parts, seen_by);
     add_pieces(query_pieces, queries.worker(c), queries.parts[c],
                kernels::kGroupRows);
     add_pieces(key_pieces, keys.worker(c), keys.parts[c], kernels::kKeyBlock);
@@ -254,10 +251,7 @@ SpreadExplanation explain(const AttentionShape& shape,
     return e;
   }
   check_by_sequence(options, kWhere);
-  detail::with_element_type(shape.dtype, kWhere, [&]<typename T>() {
-    if constexpr (!std::is_same_v<T, double>)
-      explain_sequence<T>(e, options, pairs);
-  });
+  explain_sequence(e, options, pairs);
   return e;
 }
 

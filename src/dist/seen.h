@@ -16,9 +16,10 @@ namespace regard::dist {
 // body(query, keys): for every query of a range the keys that it sees, which
 // are not none; once for each batch entry, and for each head where those may
 // see different ones.
-template <typename T, typename Body>
-void for_seen(const detail::Problem<T>& p, const detail::EntryMasks<T>& masks,
-              Part queries, const Body& body) {
+template <typename Body>
+void for_seen(const detail::Problem<float>& p,
+              const detail::EntryMasks<float>& masks, Part queries,
+              const Body& body) {
   const auto& parts = p.options.mask.parts();
   const bool by_head =
       std::any_of(parts.begin(), parts.end(), [](const auto& part) {
@@ -44,9 +45,8 @@ void for_seen(const detail::Problem<T>& p, const detail::EntryMasks<T>& masks,
 }
 
 // The keys that some query of a range sees.
-template <typename T>
-Part keys_seen_by(const detail::Problem<T>& p,
-                  const detail::EntryMasks<T>& masks, Part queries) {
+inline Part keys_seen_by(const detail::Problem<float>& p,
+                         const detail::EntryMasks<float>& masks, Part queries) {
   Part seen{0, 0};
   for_seen(p, masks, queries,
            [&](std::int64_t, Part keys) { seen = joined(seen, keys); });
@@ -54,11 +54,10 @@ Part keys_seen_by(const detail::Problem<T>& p,
 }
 
 // Adds, for each of some parts of the keys, the queries that see some of it.
-template <typename T>
-void add_queries_that_see(const detail::Problem<T>& p,
-                          const detail::EntryMasks<T>& masks, Part queries,
-                          std::span<const Part> key_parts,
-                          std::span<Part> seen_by) {
+inline void add_queries_that_see(const detail::Problem<float>& p,
+                                 const detail::EntryMasks<float>& masks,
+                                 Part queries, std::span<const Part> key_parts,
+                                 std::span<Part> seen_by) {
   for_seen(p, masks, queries, [&](std::int64_t query, Part keys) {
     for (std::size_t i = 0; i < key_parts.size(); ++i) {
       if (intersection(key_parts[i], keys).size() == 0) continue;

@@ -21,19 +21,6 @@ HWY_BEFORE_NAMESPACE();
 namespace regard::kernels {
 namespace HWY_NAMESPACE {
 
-// Calls body with a null pointer of the storage type.
-template <typename Body>
-HWY_INLINE void with_storage(Storage storage, const Body& body) {
-  switch (storage) {
-    case Storage::kFloat32:
-      return body(static_cast<float*>(nullptr));
-    case Storage::kBFloat16:
-      return body(static_cast<hwy::bfloat16_t*>(nullptr));
-    case Storage::kFloat16:
-      return body(static_cast<hwy::float16_t*>(nullptr));
-  }
-}
-
 HWY_INLINE bool all_finite(const float* x, std::int64_t n) {
   const Tag d;  // n is a multiple of 16
   Vec probe = hn::Zero(d);
@@ -136,7 +123,7 @@ class PrepareGroup {
       float* const d_row = d_out + r * v_columns;
       convert_row(static_cast<const T*>(row.q), keys.d_k, q_row);
       convert_row(static_cast<const T*>(back.d_out), keys.d_v, d_row);
-      if (head_.block.cosine) normalize(q_row, keys.d_k);
+      if (head_.block.score.cosine) normalize(q_row, keys.d_k);
       q_at[r] = q_row;
       d_out_at[r] = d_row;
       set_row(first + r, *row.lse, static_cast<const T*>(back.out), d_row,
@@ -251,7 +238,7 @@ class KeyRunPass {
     const std::int64_t groups = (head_.row_count + kGroupRows - 1) / kGroupRows;
     for (std::int64_t g = 0; g < groups; ++g) run_group(g);
     if (head_.stores_bias) hwy::FlushStream();
-    if (head_.block.cosine && head_.d_k != nullptr) denormalize_keys();
+    if (head_.block.score.cosine && head_.d_k != nullptr) denormalize_keys();
     for (std::int64_t i = 0; i < n; ++i) {
       if (head_.d_k != nullptr) {
         convert_row(
@@ -283,7 +270,7 @@ class KeyRunPass {
                   keys.d_k, k);
       convert_row(static_cast<const T*>(keys.v) + (begin_ + i) * keys.v_stride,
                   keys.d_v, memory_.values + i * memory_.v_columns);
-      if (head_.block.cosine) memory_.norms[i] = normalize(k, keys.d_k);
+      if (head_.block.score.cosine) memory_.norms[i] = normalize(k, keys.d_k);
     }
     finite_ = all_finite(memory_.keys, n * memory_.k_columns) &&
               all_finite(memory_.values, n * memory_.v_columns);
@@ -392,7 +379,7 @@ class KeyRunPass {
         // Whatever stands in a pair without weight, it has no gradient.
         const auto none = hn::Eq(p, hn::Zero(d));
         ds = hn::IfThenZeroElse(none, ds);
-        if (block.softcap != 0) {
+        if (block.score.bend_products()) {
           const Vec slope = hn::Load(d, cap_at + i * kGroupRows);
           hn::Store(ds, d, cap_at + i * kGroupRows);
           ds = hn::IfThenZeroElse(none, hn::Mul(ds, slope));
@@ -454,17 +441,17 @@ class KeyRunPass {
                 [](int) HWY_ATTR { return true; });
     if (adds_bias()) add_bias(scores, g);
     if (head_.stores_bias) store_bias(scores, g);
-    if (adds_row_bias() || head_.block.has_alibi) add_row_sums(scores, g);
+    if (adds_row_bias() || head_.block.score.has_alibi) add_row_sums(scores, g);
   }
 
   // The gradient of a bias with an element a key, and with one a row.
   bool adds_bias() const {
     return head_.backward_rows[0].d_bias != nullptr &&
-           head_.block.bias_key_stride != 0 && !head_.stores_bias;
+           head_.block.score.bias_key_stride != 0 && !head_.stores_bias;
   }
   bool adds_row_bias() const {
     return head_.backward_rows[0].d_bias != nullptr &&
-           head_.block.bias_key_stride == 0;
+           head_.block.score.bias_key_stride == 0;
   }
 
   HWY_INLINE void fetch_bias(const ScoreBlock& scores, std::int64_t g) {
@@ -523,7 +510,8 @@ class KeyRunPass {
 
   // The gradient of what was added to the scores, after the softcap.
   HWY_INLINE const float* added_gradient(const ScoreBlock& scores) const {
-    return head_.block.softcap != 0 ? scores.cap_slopes() : memory_.d_scores;
+    return head_.block.score.bend_products() ? scores.cap_slopes()
+                                             : memory_.d_scores;
   }
 
   // Forward: score += bias of the row - slope * |position - key|.
@@ -582,16 +570,17 @@ HWY_INLINE void finish_group(const BackwardHead& head, std::int64_t group) {
     // A row that sees nothing gives nothing, be its query NaN.
     const bool nothing = all_zero(gradient, d_k);
     const float scale = nothing ? 0.0f : head.block.rows[i].scale;
-    if (head.d_scales != nullptr || head.block.cosine) {
+    if (head.d_scales != nullptr || head.block.score.cosine) {
       // Not query_rows: the scale may be zero.
       float* const q = head.query_rows + i * columns;
       convert_row(static_cast<const T*>(head.block.rows[i].q), d_k, q);
-      const float inverse_norm = head.block.cosine ? normalize(q, d_k) : 1;
+      const float inverse_norm =
+          head.block.score.cosine ? normalize(q, d_k) : 1;
       if (head.d_scales != nullptr) {
         head.d_scales[i] = nothing ? 0 : ordered_dot(q, gradient, d_k);
       }
       scale_row(gradient, columns, scale, gradient);
-      if (head.block.cosine && !nothing) {
+      if (head.block.score.cosine && !nothing) {
         project_out(q, d_k, inverse_norm, gradient);
       }
     } else {

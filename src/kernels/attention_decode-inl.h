@@ -91,8 +91,9 @@ class DecodePass {
   HWY_INLINE void pack_queries() {
     for (int r = 0; r < row_count_; ++r) {
       const DecodeRow& row = rows_[r];
-      const UnitFactors unit =
-          split_.cosine ? unit_factors(row.q, layout_.d_k) : UnitFactors();
+      const UnitFactors unit = split_.score.cosine
+                                   ? unit_factors(row.q, layout_.d_k)
+                                   : UnitFactors();
       const float scale = row.scale * kLog2E * unit.inverse;
       float* const to = memory_.queries + r * layout_.d_k;
       for (std::int64_t c = 0; c < layout_.d_k; ++c) {
@@ -126,7 +127,7 @@ class DecodePass {
       }
       const float* const q = memory_.queries + first * layout_.d_k;
       float* const to = memory_.weights + first * kScoreStride + b * kBlockKeys;
-      if (split_.cosine) {
+      if (split_.score.cosine) {
         KeyNorms norms[kBlocks];
         for (int i = 0; i < kBlocks; ++i) {
           measure_keys(keys.now[i], layout_.d_k, norms[i]);
@@ -213,10 +214,9 @@ class DecodePass {
     const DecodeBlock& block = split_.blocks[b];
     const LaneRange seen = clip(row.begin, row.end, block.first_key);
     const bool full = seen.begin == 0 && seen.end == kBlockKeys;
-    const bool modified =
-        split_.has_bias || split_.has_alibi || split_.softcap != 0;
+    const bool modified = split_.score.change_products();
     const Tag d;
-    if (full && !modified && !(kIsInt8 && split_.cosine)) {
+    if (full && !modified && !(kIsInt8 && split_.score.cosine)) {
       if constexpr (kIsInt8) {
         float* const scores =
             memory_.weights + r * kScoreStride + b * kBlockKeys;
@@ -233,8 +233,9 @@ class DecodePass {
     const auto lane = [&](std::int64_t n) HWY_ATTR {
       return hn::Set(d, static_cast<float>(n));
     };
+    const ScoreModifier modify(split_.score);
     HWY_ALIGN float bias[kBlockKeys];
-    if (split_.has_bias) load_bias(row, block, bias);
+    if (split_.score.has_bias) load_bias(row, block, bias);
     for (int i = 0; i < kBlockKeys; i += kVecLanes) {
       float* const at = memory_.weights + r * kScoreStride + b * kBlockKeys + i;
       Vec s = hn::Load(d, at);
@@ -242,21 +243,14 @@ class DecodePass {
       if constexpr (kIsInt8) {
         const Vec scale = hn::Load(d, k_scales(b) + i);
         // The scale of a key does not change its direction, but may be NaN.
-        s = hn::Mul(s, split_.cosine
+        s = hn::Mul(s, split_.score.cosine
                            ? hn::Add(hn::Sub(scale, scale), hn::Set(d, 1.0f))
                            : scale);
       }
-      if (split_.softcap != 0) {
-        const Softcap softcap(split_.softcap);
-        s = softcap.score(softcap.tangent(s));
-      }
-      if (split_.has_bias) {
-        s = add_bias(s, hn::Load(d, bias + i));
-      }
-      if (split_.has_alibi) {
-        s = add_alibi(s, hn::Set(d, row.alibi_slope * kLog2E),
-                      lane(row.position - block.first_key), key);
-      }
+      s = modify(
+          s, [&]() HWY_ATTR { return hn::Load(d, bias + i); },
+          hn::Set(d, row.alibi_slope * kLog2E),
+          lane(row.position - block.first_key), key);
       if (!full) {
         const auto now =
             hn::And(hn::Le(lane(seen.begin), key), hn::Lt(key, lane(seen.end)));
@@ -274,7 +268,7 @@ class DecodePass {
     const std::int64_t end = std::max(row.end, row.early_end);
     for (std::int64_t i = 0; i < kBlockKeys; ++i) {
       const std::int64_t key = block.first_key + i;
-      to[i] = key < end ? row.bias[key * split_.bias_key_stride] : 0;
+      to[i] = key < end ? row.bias[key * split_.score.bias_key_stride] : 0;
     }
   }
 
@@ -429,10 +423,10 @@ HWY_INLINE void write_row(DecodeState state, const DecodeRow& row,
     }
   }
   if (row.lse == nullptr) return;
-  *row.lse = sum == 0 ? -kInfinity
-                      : static_cast<float>(
-                            (std::log2(static_cast<double>(sum)) + *state.max) *
-                            0.6931471805599453);
+  *row.lse =
+      sum == 0 ? -kInfinity
+               : static_cast<float>(
+                     (std::log2(static_cast<double>(sum)) + *state.max) * kLn2);
 }
 
 }  // namespace HWY_NAMESPACE

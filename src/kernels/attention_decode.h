@@ -14,6 +14,7 @@ namespace regard::kernels {
 // because one row must not leave the other lanes idle.
 
 inline constexpr int kBlockKeys = 16;  // keys that lie together
+inline constexpr int kSplitBlocks = static_cast<int>(kSplitKeys / kBlockKeys);
 
 enum class KVStorage { kFloat32, kBFloat16, kFloat16, kInt8 };
 
@@ -74,10 +75,8 @@ struct DecodeSplit {
   const DecodeRow* rows;
   int row_count;
   const DecodeBlock* blocks;
-  int block_count;      // 0 .. kSplitKeys / kBlockKeys
-  int bias_key_stride;  // 0 or 1
-  bool cosine, has_bias, has_alibi;
-  float softcap;   // 0: none
+  int block_count;  // 0 .. kSplitBlocks
+  ScoreOptions score;
   float* scratch;  // decode_scratch_floats(), 64-byte aligned
 };
 

@@ -5,12 +5,11 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "core/memory_layout.h"
 #include "kernels/attention_decode.h"
-#include "kernels/attention_scratch.h"
 
 namespace regard::kernels {
 
-inline constexpr int kSplitBlocks = kSplitKeys / kBlockKeys;
 inline constexpr int kDecodeRows = 16;     // rows that share a pass
 inline constexpr int kDecodeTileRows = 4;  // rows of a register tile
 inline constexpr int kMostTileBlocks = 4;
@@ -32,17 +31,12 @@ struct DecodeScratch {
   std::size_t size;
 
   DecodeScratch(float* base, const KVLayout& layout) {
-    std::int64_t used = 0;
-    const auto take = [&](std::int64_t floats) {
-      float* const at = base == nullptr ? nullptr : base + used;
-      used += AttentionScratch::padded(floats);
-      return at;
-    };
-    queries = take(kDecodeRows * layout.d_k);
-    weights = take(kDecodeRows * kScoreStride);
-    out = take(kDecodeRows * layout.columns());
-    key_block = take(kDecodeRows * layout.columns());
-    size = static_cast<std::size_t>(used);
+    MemoryLayout memory(base);
+    memory.take(queries, kDecodeRows * layout.d_k);
+    memory.take(weights, kDecodeRows * kScoreStride);
+    memory.take(out, kDecodeRows * layout.columns());
+    memory.take(key_block, kDecodeRows * layout.columns());
+    size = memory.used() / sizeof(float);
   }
 };
 

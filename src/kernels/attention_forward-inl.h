@@ -138,17 +138,9 @@ class ForwardPass {
       const AttentionRow& row = block_.rows[r];
       const float* from = state.out + r * scores_.value_stride();
       const float sum = state.sum[r];
-      switch (block_.keys.storage) {
-        case Storage::kFloat32:
-          write_row(from, sum, static_cast<float*>(row.out), probe);
-          break;
-        case Storage::kBFloat16:
-          write_row(from, sum, static_cast<hwy::bfloat16_t*>(row.out), probe);
-          break;
-        case Storage::kFloat16:
-          write_row(from, sum, static_cast<hwy::float16_t*>(row.out), probe);
-          break;
-      }
+      with_storage(block_.keys.storage, [&]<typename T>(T*) HWY_ATTR {
+        write_row(from, sum, static_cast<T*>(row.out), probe);
+      });
       if (row.lse != nullptr) *row.lse = log_sum_exp(state.max[r], sum);
     }
     return hn::AllFalse(d, hn::IsNaN(probe));
@@ -267,7 +259,7 @@ class ForwardPass {
   static float log_sum_exp(float max, float sum) {
     if (sum == 0) return -kInfinity;
     return static_cast<float>((std::log2(static_cast<double>(sum)) + max) *
-                              0.6931471805599453);
+                              kLn2);
   }
 
   const AttentionBlock& block_;

@@ -4,6 +4,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/storage.h"
+
 namespace regard::kernels {
 
 // Attention of a block of rows against a range of keys, in the canonical order
@@ -35,7 +37,19 @@ constexpr std::int64_t keys_until_cut(std::int64_t key) {
   return kChainKeys - key % kChainKeys;
 }
 
-enum class Storage { kFloat32, kBFloat16, kFloat16 };
+// What becomes of the products of a call, but for what hides pairs: see
+// score_ops-inl.h.
+struct ScoreOptions {
+  bool cosine = false;
+  float softcap = 0;  // 0: none
+  bool has_bias = false;
+  int bias_key_stride = 0;  // 0 or 1
+  bool has_alibi = false;
+
+  bool change_products() const { return softcap != 0 || has_bias || has_alibi; }
+  // Is the derivative of a score by its product anything but 1?
+  bool bend_products() const { return softcap != 0; }
+};
 
 struct AttentionRow {
   const void* q;            // d_k elements
@@ -72,9 +86,8 @@ struct AttentionBlock {
   bool same_keys;  // every row has the same begin and end; false if unknown
   const AttentionDense* dense;
   int dense_count;
-  int bias_key_stride;  // 0 or 1
-  bool cosine, has_bias, has_alibi, has_sink;
-  float softcap;                    // 0: none
+  ScoreOptions score;
+  bool has_sink;
   std::uint32_t dropout_threshold;  // 0: none
   std::uint64_t dropout_seed;
   float keep_scale;  // 1 / (1 - dropout rate)

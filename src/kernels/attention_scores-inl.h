@@ -115,14 +115,8 @@ class ScoreBlock {
   // scores.
   HWY_INLINE void load_keys(std::int64_t begin, std::int64_t end) {
     block_keys_ = {begin, end};
-    switch (block_.keys.storage) {
-      case Storage::kFloat32:
-        return load<float>();
-      case Storage::kBFloat16:
-        return load<hwy::bfloat16_t>();
-      case Storage::kFloat16:
-        return load<hwy::float16_t>();
-    }
+    with_storage(block_.keys.storage,
+                 [&]<typename T>(T*) HWY_ATTR { load<T>(); });
   }
 
   // The same with keys that the caller has packed.
@@ -144,8 +138,7 @@ class ScoreBlock {
     bool full = info.all.begin <= keys_.begin && keys_.end <= info.all.end;
     const bool dense = block_.dense_count > 0 && !full_by_dense();
     if (dense && !load_dense()) return false;
-    const bool modified =
-        block_.has_bias || block_.has_alibi || block_.softcap != 0;
+    const bool modified = block_.score.change_products();
     const float* q = queries(g);
     const Tag d;
     for (int j = 0; j < kGroupVecs; ++j) {
@@ -281,14 +274,8 @@ class ScoreBlock {
 
   // queries [d_k][kGroupRows] <- the rows' q, scaled to log2.
   HWY_INLINE void pack_queries(int g) {
-    switch (block_.keys.storage) {
-      case Storage::kFloat32:
-        return pack_queries_of<float>(g);
-      case Storage::kBFloat16:
-        return pack_queries_of<hwy::bfloat16_t>(g);
-      case Storage::kFloat16:
-        return pack_queries_of<hwy::float16_t>(g);
-    }
+    with_storage(block_.keys.storage,
+                 [&]<typename T>(T*) HWY_ATTR { pack_queries_of<T>(g); });
   }
 
   template <typename T>
@@ -308,7 +295,7 @@ class ScoreBlock {
         at[r] = to;
       }
       scale[r] = from.scale * kLog2E;
-      if (!block_.cosine) continue;
+      if (!block_.score.cosine) continue;
       const UnitFactors unit = unit_factors(at[r], d_k);
       scale[r] *= unit.inverse;
       if (unit.scale == 1) continue;
@@ -350,7 +337,7 @@ class ScoreBlock {
       values_ = v;
       value_step_ = keys.v_stride;
       const bool copy_keys =
-          block_.cosine || (far_apart && keys.k_stride > 2 * keys.d_k);
+          block_.score.cosine || (far_apart && keys.k_stride > 2 * keys.d_k);
       // Products read whole strips of padded columns, which must not reach
       // behind the last row.
       const bool copy_values = keys.d_v != memory_.value_columns ||
@@ -371,7 +358,7 @@ class ScoreBlock {
     for (std::int64_t i = 0; i < n; ++i) {
       float* const to = memory_.keys + i * d_k;
       convert_row(k + i * block_.keys.k_stride, d_k, to);
-      if (block_.cosine) normalize(to, d_k);
+      if (block_.score.cosine) normalize(to, d_k);
     }
   }
 
@@ -435,7 +422,7 @@ class ScoreBlock {
   HWY_INLINE void finish_scores(const GroupInfo& info, bool dense, Keys done) {
     const Tag d;
     const hn::RebindToUnsigned<Tag> du;
-    const bool bias_tile = block_.has_bias && load_bias();
+    const bool bias_tile = block_.score.has_bias && load_bias();
     HWY_ALIGN float begin[kVecLanes], end[kVecLanes], slope[kVecLanes],
         position[kVecLanes], bias[kVecLanes];
     for (int j = 0; j < info.vecs; ++j) {
@@ -448,50 +435,38 @@ class ScoreBlock {
         end[r] = static_cast<float>(seen.end);
         slope[r] = at.alibi_slope * kLog2E;
         position[r] = at.alibi_position - static_cast<float>(keys_.begin);
-        bias[r] = block_.has_bias && !bias_tile ? *at.bias : 0;
+        bias[r] = block_.score.has_bias && !bias_tile ? *at.bias : 0;
       }
       const Vec v_begin = hn::Load(d, begin);
       const Vec v_end = hn::Load(d, end);
       const Vec v_slope = hn::Load(d, slope);
       const Vec v_position = hn::Load(d, position);
       const Vec row_bias = hn::Load(d, bias);
-      const Softcap softcap(block_.softcap);
+      const ScoreModifier modify(block_.score);
       Vec max = hn::Load(d, memory_.max + j * kVecLanes);
-      if (bias_tile && block_.softcap == 0 && !block_.has_alibi && !dense &&
-          all.begin <= keys.begin && keys.end <= all.end) {
+      if (bias_tile && block_.score.softcap == 0 && !block_.score.has_alibi &&
+          !dense && all.begin <= keys.begin && keys.end <= all.end) {
         hn::Store(add_biases(j, keys, max), d, memory_.max + j * kVecLanes);
         continue;
       }
       for (std::int64_t i = keys.begin; i < keys.end; ++i) {
         if (i == done.begin) i = std::max(i, done.end);
         if (i >= keys.end) break;
-        float* const s_at = memory_.scores + i * kGroupRows + j * kVecLanes;
-        Vec s = hn::Load(d, s_at);
-        if (block_.softcap != 0) {
-          const Vec t = softcap.tangent(s);
-          s = softcap.score(t);
-          hn::Store(Softcap::slope(t), d,
-                    memory_.cap_slopes + i * kGroupRows + j * kVecLanes);
-        }
-        if (block_.has_bias) {
-          const Vec b = bias_tile
-                            ? hn::Load(d, memory_.modifier + i * kGroupRows +
-                                              j * kVecLanes)
-                            : row_bias;
-          s = add_bias(s, b);
-        }
+        const std::int64_t at = i * kGroupRows + j * kVecLanes;
+        float* const s_at = memory_.scores + at;
+        const auto bias_of_key = [&]() HWY_ATTR {
+          return bias_tile ? hn::Load(d, memory_.modifier + at) : row_bias;
+        };
         const Vec key = hn::Set(d, static_cast<float>(i));
-        if (block_.has_alibi) {
-          s = add_alibi(s, v_slope, v_position, key);
-        }
+        Vec s = modify(hn::Load(d, s_at), bias_of_key, v_slope, v_position, key,
+                       memory_.cap_slopes + at);
         if (i < all.begin || i >= all.end) {
           const auto seen = hn::And(hn::Le(v_begin, key), hn::Lt(key, v_end));
           s = hide_unless(seen, s);
         }
         if (dense) {
           const hn::Rebind<std::uint8_t, Tag> d8;
-          const auto bytes =
-              hn::LoadU(d8, memory_.visible + i * kGroupRows + j * kVecLanes);
+          const auto bytes = hn::LoadU(d8, memory_.visible + at);
           const auto seen = hn::Ne(hn::PromoteTo(du, bytes), hn::Zero(du));
           s = hide_unless(hn::RebindMask(d, seen), s);
         }
@@ -520,7 +495,7 @@ class ScoreBlock {
   // modifier [key][row] <- the bias of the block's keys; false when a row has
   // one bias for all keys.
   HWY_INLINE bool load_bias() {
-    if (block_.bias_key_stride == 0) return false;
+    if (block_.score.bias_key_stride == 0) return false;
     const float* at[kGroupRows];
     const int rows = info_[group_].vecs * kVecLanes;
     for (int r = 0; r < rows; ++r) {

@@ -4,13 +4,13 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "core/memory_layout.h"
 #include "kernels/attention_forward.h"
 
 namespace regard::kernels {
 
-// How attention's kernels lay out their scratch. Every part starts at a
-// multiple of 16 floats; value columns are padded to one, so that whole vectors
-// fit.
+// How attention's kernels lay out their scratch. Value columns are padded to a
+// multiple of 16, so that whole vectors fit.
 struct AttentionScratch {
   float* queries;         // [groups][d_k][kGroupRows]
   float* scores;          // [kKeyBlock][kGroupRows], then weights
@@ -34,26 +34,21 @@ struct AttentionScratch {
                    std::int64_t d_v)
       : value_columns(padded(d_v)) {
     const std::int64_t groups = (row_count + kGroupRows - 1) / kGroupRows;
-    std::int64_t used = 0;
-    const auto take = [&](std::int64_t floats) {
-      float* const at = base == nullptr ? nullptr : base + used;
-      used += padded(floats);
-      return at;
-    };
-    queries = take(groups * d_k * kGroupRows);
-    scores = take(kKeyBlock * kGroupRows);
-    modifier = take(kKeyBlock * kGroupRows);
-    cap_slopes = take(kKeyBlock * kGroupRows);
-    max = take(kGroupRows);
-    keys = take(kKeyBlock * d_k);
-    values = take(kKeyBlock * value_columns);
-    rows = take(kGroupRows * d_k);
-    waiting = take(kGroupRows * padded(d_k > d_v ? d_k : d_v));
-    visible = reinterpret_cast<std::uint8_t*>(take(kKeyBlock * kGroupRows / 4));
+    MemoryLayout memory(base);
+    memory.take(queries, groups * d_k * kGroupRows);
+    memory.take(scores, kKeyBlock * kGroupRows);
+    memory.take(modifier, kKeyBlock * kGroupRows);
+    memory.take(cap_slopes, kKeyBlock * kGroupRows);
+    memory.take(max, kGroupRows);
+    memory.take(keys, kKeyBlock * d_k);
+    memory.take(values, kKeyBlock * value_columns);
+    memory.take(rows, kGroupRows * d_k);
+    memory.take(waiting, kGroupRows * padded(d_k > d_v ? d_k : d_v));
+    memory.take(visible, kKeyBlock * kGroupRows);
     for (float*& state : states) {
-      state = take(groups * kGroupRows * (2 + value_columns));
+      memory.take(state, groups * kGroupRows * (2 + value_columns));
     }
-    size = static_cast<std::size_t>(used);
+    size = memory.used() / sizeof(float);
   }
 };
 

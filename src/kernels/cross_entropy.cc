@@ -9,13 +9,13 @@
 #include "hwy/foreach_target.h"
 // The line above includes this file again, once for each target.
 #include "kernels/exp2-inl.h"
+#include "kernels/log2.h"
 #include "kernels/vector_ends-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace regard::kernels {
 namespace HWY_NAMESPACE {
 
-constexpr float kLog2E = 1.44269504089f;
 constexpr int kChainVecs = static_cast<int>(16 / kEndLanes);
 
 // The sixteen chains of a sum, added in index order. In double, because their
@@ -89,7 +89,6 @@ struct Softmax {
   double scores = 0;
 
   double log_sum() const {
-    constexpr double kLn2 = 0.69314718055994530942;
     return static_cast<double>(max) * kLn2 + std::log(sum);
   }
 };

@@ -9,14 +9,13 @@
 #define REGARD_KERNELS_SCORE_OPS_INL_H_
 #endif
 
+#include "kernels/attention_forward.h"
 #include "kernels/exp2-inl.h"
+#include "kernels/log2.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace regard::kernels {
 namespace HWY_NAMESPACE {
-
-inline constexpr float kLog2E = 1.44269504088896340736f;
-inline constexpr float kLn2 = 0.6931471805599453f;
 
 HWY_INLINE Vec hidden_score() { return hn::Set(Tag(), -kInfinity); }
 
@@ -28,7 +27,8 @@ HWY_INLINE Vec hide_unless(hn::Mask<Tag> seen, Vec score) {
 class Softcap {
  public:
   HWY_INLINE explicit Softcap(float cap)
-      : in_(cap == 0 ? 0 : kLn2 / cap), out_(cap * kLog2E) {}
+      : in_(cap == 0 ? 0 : static_cast<float>(kLn2) / cap),
+        out_(cap * kLog2E) {}
 
   // tanh(score / cap), of which the other two are functions.
   HWY_INLINE Vec tangent(Vec score) const {
@@ -58,6 +58,42 @@ HWY_INLINE Vec add_alibi(Vec score, Vec slope, Vec query_position,
   const Vec distance = hn::Abs(hn::Sub(query_position, key_position));
   return hn::NegMulAdd(slope, distance, score);
 }
+
+// All of them in this order, whatever lanes run over. To add something that
+// changes scores: a member of ScoreOptions, and a line here.
+class ScoreModifier {
+ public:
+  HWY_INLINE explicit ScoreModifier(const ScoreOptions& options)
+      : options_(options), softcap_(options.softcap) {}
+
+  // bias() is asked where there is one; `slope` as in add_alibi. The softcap's
+  // derivative, where there is one, goes to cap_slopes unless that is null.
+  template <typename Bias>
+  HWY_INLINE Vec operator()(Vec score, const Bias& bias, Vec slope,
+                            Vec query_position, Vec key_position,
+                            float* cap_slopes = nullptr) const {
+    if (options_.softcap != 0) {
+      const Vec t = softcap_.tangent(score);
+      score = softcap_.score(t);
+      if (cap_slopes != nullptr)
+        hn::Store(Softcap::slope(t), Tag(), cap_slopes);
+    }
+    if (options_.has_bias) score = add_bias(score, bias());
+    if (options_.has_alibi) {
+      score = add_alibi(score, slope, query_position, key_position);
+    }
+    return score;
+  }
+
+  // The derivative of a score by its product; only where that is not 1.
+  HWY_INLINE Vec slope(Vec product) const {
+    return Softcap::slope(softcap_.tangent(product));
+  }
+
+ private:
+  const ScoreOptions options_;
+  const Softcap softcap_;
+};
 
 }  // namespace HWY_NAMESPACE
 }  // namespace regard::kernels

@@ -386,6 +386,19 @@ struct KeyBlockProduct {
 
 // ---- feeding the tiles ----
 
+// Calls body with a null pointer of the storage type.
+template <typename Body>
+HWY_INLINE void with_storage(Storage storage, const Body& body) {
+  switch (storage) {
+    case Storage::kFloat32:
+      return body(static_cast<float*>(nullptr));
+    case Storage::kBFloat16:
+      return body(static_cast<hwy::bfloat16_t*>(nullptr));
+    case Storage::kFloat16:
+      return body(static_cast<hwy::float16_t*>(nullptr));
+  }
+}
+
 HWY_INLINE Vec load_float(const float* from) { return hn::LoadU(Tag(), from); }
 HWY_INLINE Vec load_float(const hwy::bfloat16_t* from) {
   return hn::PromoteTo(Tag(),

@@ -6,8 +6,7 @@
 #include <limits>
 #include <vector>
 
-#include "attention/problem.h"
-#include "regard/core/random.h"
+#include "attention/scalar_score.h"
 
 namespace regard::nn::detail {
 namespace {
@@ -33,19 +32,12 @@ double score_of(const AppendedKey& a, const float* q, std::int64_t head,
   }
   score *= a.scale;
   if (!a.head_scales.empty()) score *= double{a.head_scales[head]};
-  if (a.softcap > 0) score = a.softcap * std::tanh(score / a.softcap);
-  return score;
+  return regard::detail::softcapped<double>(score, a.softcap);
 }
 
 bool is_dropped(const AppendedKey& a, std::int64_t batch, std::int64_t head,
                 std::int64_t query) {
-  const PhiloxCounter words = philox(
-      {static_cast<std::uint32_t>(a.index / 4),
-       static_cast<std::uint32_t>(query), static_cast<std::uint32_t>(head),
-       static_cast<std::uint32_t>(batch)},
-      a.dropout.seed);
-  return words[static_cast<std::size_t>(a.index % 4)] <
-         regard::detail::dropout_threshold(a.dropout.rate);
+  return regard::detail::is_dropped(a.dropout, {batch, head, query, a.index});
 }
 
 void merge_row(const AppendedKey& a, std::int64_t batch, std::int64_t head,
@@ -113,10 +105,8 @@ void backward_row(const AppendedKey& a, const AppendedKeyGradients& g,
   const double delta = dot(d_out, g.out.at(batch, head, query), n_value);
   double d_score =
       p * (factor * dot(d_out, a.value.at(kv_head), n_value) - delta);
-  if (a.softcap > 0) {  // forward: score = cap * tanh(score / cap)
-    const double t = score_of(a, q, head, key) / a.softcap;
-    d_score *= 1 - t * t;
-  }
+  d_score *= regard::detail::softcap_slope<double>(score_of(a, q, head, key),
+                                                   a.softcap);
   // forward: score = scale * (q . key), both of length 1 for cosine scores
   double q_inverse = 1, key_inverse = 1;
   const bool cosine = a.score == Score::kCosine;

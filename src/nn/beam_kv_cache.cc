@@ -5,6 +5,7 @@
 #include <cmath>
 #include <type_traits>
 
+#include "core/memory_layout.h"
 #include "kernels/gemm.h"
 #include "regard/attention/attention.h"
 
@@ -13,9 +14,8 @@ namespace {
 
 using kernels::DecodeBlock;
 using kernels::kBlockKeys;
-using kernels::kSplitKeys;
+using kernels::kSplitBlocks;
 
-constexpr std::int64_t kSplitBlocks = kSplitKeys / kBlockKeys;
 // Below so many floats to read another thread costs more than it brings.
 constexpr std::int64_t kWorthAThread = 1 << 16;
 
@@ -28,17 +28,16 @@ struct Workplace {
 
   Workplace(const kernels::KVLayout& layout, std::int64_t block_floats,
             std::int64_t splits) {
-    const std::size_t in_scratch = kernels::decode_scratch_floats(layout);
-    const std::int64_t in_rows = kBlockKeys * layout.d_k;
-    const std::size_t in_states = static_cast<std::size_t>(splits) *
-                                  kernels::decode_state_floats(layout, 1);
-    scratch = reinterpret_cast<float*>(thread_scratch(
-        (in_scratch + static_cast<std::size_t>(in_rows + block_floats) +
-         in_states) *
-        sizeof(float)));
-    rows = scratch + in_scratch;
-    block = rows + in_rows;
-    states = block + block_floats;
+    const auto lay_out = [&](std::byte* base) {
+      MemoryLayout memory(base);
+      memory.take(scratch, kernels::decode_scratch_floats(layout));
+      memory.take(rows, kBlockKeys * layout.d_k);
+      memory.take(block, block_floats);
+      memory.take(states, static_cast<std::size_t>(splits) *
+                              kernels::decode_state_floats(layout, 1));
+      return memory.used();
+    };
+    lay_out(thread_scratch(lay_out(nullptr)));
   }
 };
 
@@ -187,13 +186,13 @@ void BeamKVCache::attend_one(std::int64_t layer, const Hypothesis& said,
   split.row_count = 1;
   split.blocks = blocks;
   split.scratch = place.scratch;
-  split.softcap = options.softcap;
-  split.has_bias = !options.bias.is_null();
-  split.bias_key_stride = 1;
+  split.score.softcap = options.softcap;
+  split.score.has_bias = !options.bias.is_null();
+  split.score.bias_key_stride = 1;
   for (std::int64_t head = 0; head < heads_; ++head) {
     row.q = q + head * dim_;
     row.out = out + head * dim_;
-    if (split.has_bias) row.bias = options.bias.at(head);
+    if (split.score.has_bias) row.bias = options.bias.at(head);
     gather(layer, head, said.newest, place.rows, place.block);
     for (std::int64_t i = 0; i < splits; ++i) {
       split.block_count = 0;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tasks/answer_kind.h"
 
-#include <nlohmann/json.hpp>
 #include <string>
 
 #include "io/read_file.h"
+#include "json/json.h"
 #include "regard/tasks/answerer.h"
 #include "text/field.h"
 #include "text/tokenizers.h"

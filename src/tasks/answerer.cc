@@ -4,10 +4,10 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <utility>
 
+#include "json/json.h"
 #include "regard/core/error.h"
 #include "regard/core/random.h"
 #include "regard/train/batches.h"
@@ -439,7 +439,7 @@ Answerer Answerer::load(const std::filesystem::path& folder) {
 }
 
 std::string config_to_json(const AnswererConfig& config) {
-  return nlohmann::json{
+  return Json{
       {"kind", kAnswererKind},         {"answers", config.answers},
       {"max_words", config.max_words}, {"word_layers", config.word_layers},
       {"support", config.support},     {"encoder", to_json(config.encoder)}}
@@ -450,8 +450,8 @@ void save_answerer(const std::filesystem::path& folder,
                    const AnswererConfig& config,
                    const text::Tokenizer& tokenizer, const StateDict& weights,
                    DType stored) {
-  save_model_folder(folder, nlohmann::json::parse(config_to_json(config)),
-                    tokenizer, weights, stored);
+  save_model_folder(folder, Json::parse(config_to_json(config)), tokenizer,
+                    weights, stored);
 }
 
 }  // namespace regard::tasks

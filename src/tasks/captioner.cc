@@ -2,9 +2,9 @@
 #include "regard/tasks/captioner.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <utility>
 
+#include "json/json.h"
 #include "regard/core/error.h"
 #include "regard/io/safetensors.h"
 #include "regard/nn/decoding.h"
@@ -14,8 +14,6 @@
 
 namespace regard::tasks {
 namespace fs = std::filesystem;
-using nlohmann::json;
-
 namespace {
 
 constexpr const char* kKind = "regard captioner";
@@ -24,8 +22,8 @@ constexpr const char* kFeaturesFile = "features.safetensors";
 constexpr const char* kPatches = "patches";
 constexpr const char* kMobileNet = "mobilenet-v2";
 
-json json_of(const CaptionerConfig& c) {
-  json pictures = {{"features", kMobileNet}, {"side", c.pictures.side}};
+Json json_of(const CaptionerConfig& c) {
+  Json pictures = {{"features", kMobileNet}, {"side", c.pictures.side}};
   if (c.pictures.kind == PictureFeatures::Kind::kPatches) {
     pictures["features"] = kPatches;
     pictures["patch"] = c.pictures.patch;

@@ -2,9 +2,9 @@
 #include "regard/tasks/choice_answerer.h"
 
 #include <cmath>
-#include <nlohmann/json.hpp>
 #include <utility>
 
+#include "json/json.h"
 #include "regard/core/error.h"
 #include "regard/train/batches.h"
 #include "tasks/answer_kind.h"
@@ -200,8 +200,8 @@ ChoiceAnswerer ChoiceAnswerer::load(const std::filesystem::path& folder) {
 }
 
 std::string config_to_json(const ChoiceAnswererConfig& config) {
-  return nlohmann::json{{"kind", kChoiceAnswererKind},
-                        {"encoder", to_json(config.encoder)}}
+  return Json{{"kind", kChoiceAnswererKind},
+              {"encoder", to_json(config.encoder)}}
       .dump();
 }
 
@@ -209,8 +209,8 @@ void save_choice_answerer(const std::filesystem::path& folder,
                           const ChoiceAnswererConfig& config,
                           const text::Tokenizer& tokenizer,
                           const StateDict& weights, DType stored) {
-  save_model_folder(folder, nlohmann::json::parse(config_to_json(config)),
-                    tokenizer, weights, stored);
+  save_model_folder(folder, Json::parse(config_to_json(config)), tokenizer,
+                    weights, stored);
 }
 
 }  // namespace regard::tasks

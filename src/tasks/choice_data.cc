@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Questions with choices, as files have them and as the encoder reads them.
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <utility>
 
 #include "io/quote.h"
+#include "json/json.h"
 #include "regard/core/error.h"
 #include "regard/tasks/choice_answerer.h"
 #include "regard/text/lines.h"
@@ -143,11 +143,11 @@ std::vector<ChoiceQuestion> read_choice_questions(
       throw_parse_error(kWhere, "'", path.string(), "', line ", line, ": ",
                         parts...);
     };
-    const auto json = nlohmann::json::parse(text, nullptr, false);
+    const auto json = Json::parse_or_null(text);
     if (!json.is_object()) {
       fail("there must be one JSON object; got ", io::in_quotes(text));
     }
-    const auto word = [&](const nlohmann::json& value, const char* what) {
+    const auto word = [&](const Json& value, const char* what) {
       if (!value.is_string() || text::is_blank(value.get<std::string>())) {
         fail(what, " must be a string that is not blank");
       }
@@ -160,13 +160,13 @@ std::vector<ChoiceQuestion> read_choice_questions(
     }
     ChoiceQuestion question;
     question.line = line;
-    question.context = word(json["context"], "the field 'context'");
-    question.question = word(json["question"], "the field 'question'");
-    if (!json["choices"].is_array() || json["choices"].size() < 2) {
+    question.context = word(json.at("context"), "the field 'context'");
+    question.question = word(json.at("question"), "the field 'question'");
+    if (!json.at("choices").is_array() || json.at("choices").size() < 2) {
       fail("the field 'choices' must be an array of two strings at least");
     }
-    const std::string answer = word(json["answer"], "the field 'answer'");
-    for (const auto& one : json["choices"]) {
+    const std::string answer = word(json.at("answer"), "the field 'answer'");
+    for (const auto& one : json.at("choices")) {
       question.choices.push_back(word(one, "a choice"));
       if (question.choices.back() == answer && question.answer < 0) {
         question.answer = std::ssize(question.choices) - 1;

@@ -4,11 +4,11 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <numeric>
 #include <set>
 #include <utility>
 
+#include "json/json.h"
 #include "regard/core/error.h"
 #include "regard/core/random.h"
 #include "regard/text/table.h"
@@ -264,9 +264,9 @@ Classifier Classifier::load(const std::filesystem::path& folder) {
 }
 
 std::string config_to_json(const ClassifierConfig& config) {
-  nlohmann::json out = {{"kind", kKind},
-                        {"labels", config.labels},
-                        {"encoder", to_json(config.encoder)}};
+  Json out = {{"kind", kKind},
+              {"labels", config.labels},
+              {"encoder", to_json(config.encoder)}};
   if (config.special_tokens) out["special_tokens"] = true;
   return out.dump();
 }
@@ -275,8 +275,8 @@ void save_classifier(const std::filesystem::path& folder,
                      const ClassifierConfig& config,
                      const text::Tokenizer& tokenizer, const StateDict& weights,
                      DType stored) {
-  save_model_folder(folder, nlohmann::json::parse(config_to_json(config)),
-                    tokenizer, weights, stored);
+  save_model_folder(folder, Json::parse(config_to_json(config)), tokenizer,
+                    weights, stored);
 }
 
 }  // namespace regard::tasks

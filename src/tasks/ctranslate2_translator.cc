@@ -7,6 +7,7 @@
 
 #include "io/quote.h"
 #include "io/read_file.h"
+#include "json/json.h"
 #include "regard/core/error.h"
 #include "regard/io/ctranslate2.h"
 #include "regard/text/lines.h"
@@ -321,8 +322,7 @@ class Importer {
       }
       const fs::path path = folder_ / (name + ".json");
       if (!io::is_there(path)) continue;
-      const auto json =
-          nlohmann::json::parse(io::read_regular(path, kWhere), nullptr, false);
+      const auto json = Json::parse_or_null(io::read_regular(path, kWhere));
       std::vector<std::string> pieces;
       for (const auto& piece : json) {
         if (!json.is_array() || !piece.is_string()) break;
@@ -383,17 +383,17 @@ class Importer {
 
   void read_vocabularies() {
     const fs::path path = folder_ / "config.json";
-    nlohmann::json config = nlohmann::json::object();
+    Json config = Json::object();
     if (io::is_there(path)) config = read_json_object(path);
     const auto text = [&](const char* key, const std::string& fallback) {
       return text_in(config, key, path, fallback);
     };
     const auto flag = [&](const char* key) {
-      const auto found = config.find(key);
-      return found != config.end() && found->is_boolean() && found->get<bool>();
+      const Json* const found = config.find(key);
+      return found != nullptr && found->is_boolean() && found->get<bool>();
     };
-    const auto epsilon = config.find("layer_norm_epsilon");
-    if (epsilon != config.end() && epsilon->is_number()) {
+    const Json* const epsilon = config.find("layer_norm_epsilon");
+    if (epsilon != nullptr && epsilon->is_number()) {
       model().norm_epsilon = epsilon->get<float>();
     }
     unknown_ = text("unk_token", "<unk>");
@@ -413,7 +413,7 @@ class Importer {
         zero_start_ ? nn::kZeroEmbedding : result_.target->id_of(start);
     const fs::path names = folder_.parent_path() / "metadata.json";
     if (folder_.filename() == "model" && io::is_there(names)) {
-      const nlohmann::json json = read_json_object(names);
+      const Json json = read_json_object(names);
       result_.config.languages.source =
           text_in(json, "from_code", names, "source");
       result_.config.languages.target =

@@ -3,8 +3,8 @@
 
 #include <algorithm>
 #include <array>
-#include <nlohmann/json.hpp>
 
+#include "json/json.h"
 #include "text/tokenizers.h"
 
 namespace regard::tasks {
@@ -128,13 +128,9 @@ void read_albert(const Field& file, EncoderSettings& s) {
 std::int64_t size_in(const text::Field& file, const char* key,
                      std::int64_t most) {
   const Field field = file[key];
-  const nlohmann::json& value = field.json();
-  // Beyond 2^63 a number is unsigned, and would turn negative.
-  const bool fits =
-      value.is_number_integer() &&
-      (!value.is_number_unsigned() ||
-       value.get<std::uint64_t>() <= static_cast<std::uint64_t>(most)) &&
-      value.get<std::int64_t>() >= 1 && value.get<std::int64_t>() <= most;
+  const Json& value = field.json();
+  const bool fits = value.is_integer() && value.get<std::int64_t>() >= 1 &&
+                    value.get<std::int64_t>() <= most;
   if (!fits) {
     field.expect(("an integer from 1 to " + std::to_string(most)).c_str());
   }

@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <array>
 #include <exception>
-#include <nlohmann/json.hpp>
 #include <system_error>
 #include <utility>
 
 #include "io/read_file.h"
+#include "json/json.h"
 #include "regard/core/error.h"
 #include "tasks/encoder_config.h"
 #include "text/tokenizers.h"

@@ -2,9 +2,9 @@
 // config.json of Hugging Face's decoders.
 #include <algorithm>
 #include <cmath>
-#include <nlohmann/json.hpp>
 #include <string>
 
+#include "json/json.h"
 #include "tasks/language_files.h"
 #include "text/field.h"
 #include "text/tokenizers.h"
@@ -126,7 +126,7 @@ void read_rotary(const Field& c, const std::string& type,
                  LanguageModelConfig& model) {
   const bool two = type == "gemma3_text";
   const double base = real_of(c, "rope_theta", two ? 1e6 : 10000.0);
-  const nlohmann::json none = nlohmann::json::object();
+  const Json none = Json::object();
   const Field empty(none, "");
   const bool renewed = c.has("rope_parameters");
   const Field given = renewed                 ? c["rope_parameters"]
@@ -281,7 +281,7 @@ bool is_decoder_type(const std::string& type) {
 
 LanguageModelConfig parse_hugging_face_config(const std::string& text,
                                               const std::string& where) {
-  const nlohmann::json json = text::parse_json(text, where);
+  const Json json = text::parse_json(text, where);
   const Field c(json, where);
   const std::string& type = c["model_type"].text();
   if (c.has("quantization_config")) {

@@ -2,15 +2,16 @@
 // Language models from Hugging Face folders.
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <filesystem>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <string>
 #include <utility>
 
 #include "io/quote.h"
 #include "io/read_file.h"
+#include "json/json.h"
 #include "regard/core/error.h"
 #include "regard/core/float16.h"
 #include "regard/io/safetensors.h"
@@ -199,7 +200,7 @@ void add_parameter(const std::shared_ptr<const SafetensorsFile>& file,
   }
 }
 
-nlohmann::json read_json(const fs::path& path) {
+Json read_json(const fs::path& path) {
   if (!io::is_there(path)) return {};
   return text::parse_json(io::read_regular(path, kWhere), where_of(path));
 }
@@ -233,7 +234,7 @@ LanguageModel LanguageModel::from_folder(const fs::path& folder,
   const LanguageModelConfig config =
       parse_hugging_face_config(text, where_of(path));
   const auto json = text::parse_json(text, where_of(path));
-  const std::string type = json.at("model_type");
+  const std::string& type = json.at("model_type").text();
   const std::string where = where_of(folder);
   ParameterSource source;
   for (const auto& file : open_files(folder)) {
@@ -256,7 +257,7 @@ LanguageModel LanguageModel::from_folder(const fs::path& folder,
 
 std::vector<std::int32_t> folder_stop_tokens(const fs::path& folder) {
   for (const char* name : {"generation_config.json", "config.json"}) {
-    const nlohmann::json json = read_json(folder / name);
+    const Json json = read_json(folder / name);
     const Field file(json, where_of(folder / name));
     if (!file.has("eos_token_id")) continue;
     const Field ends = file["eos_token_id"];
@@ -273,7 +274,7 @@ std::string folder_chat_template(const fs::path& folder) {
     return io::read_regular(folder / "chat_template.jinja", kWhere);
   }
   for (const char* name : {"tokenizer_config.json", "chat_template.json"}) {
-    const nlohmann::json json = read_json(folder / name);
+    const Json json = read_json(folder / name);
     const Field file(json, where_of(folder / name));
     if (!file.has("chat_template")) continue;
     const Field given = file["chat_template"];

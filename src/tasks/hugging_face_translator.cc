@@ -7,6 +7,7 @@
 
 #include "io/quote.h"
 #include "io/read_file.h"
+#include "json/json.h"
 #include "regard/core/error.h"
 #include "regard/io/safetensors.h"
 #include "tasks/imported_translator.h"
@@ -16,8 +17,6 @@ namespace regard::tasks {
 namespace fs = std::filesystem;
 
 namespace {
-
-using nlohmann::json;
 
 constexpr const char* kWhere = "Translator::load";
 constexpr const char* kWeightsFile = "model.safetensors";
@@ -45,7 +44,7 @@ struct LayerNames {
 
 class Importer {
  public:
-  Importer(const fs::path& folder, json config)
+  Importer(const fs::path& folder, Json config)
       : folder_(folder),
         config_path_(folder / "config.json"),
         config_(std::move(config)) {
@@ -102,8 +101,8 @@ class Importer {
     return size_in(config_, key, config_path_, fallback);
   }
   bool flag(const char* key, bool fallback) const {
-    const auto found = config_.find(key);
-    if (found == config_.end() || found->is_null()) return fallback;
+    const Json* const found = config_.find(key);
+    if (found == nullptr || found->is_null()) return fallback;
     if (!found->is_boolean()) {
       throw_parse_error(kWhere, "'", config_path_.string(), "': ", key,
                         " must be true or false");
@@ -184,8 +183,8 @@ class Importer {
   std::int32_t token(const char* key, std::int32_t fallback) const;
 
   fs::path folder_, config_path_;
-  json config_;
-  json generation_ = json::object();
+  Json config_;
+  Json generation_ = Json::object();
   StateDict given_;
   ImportedTranslator result_;
 };
@@ -286,8 +285,8 @@ void Importer::read_t5() {
       activation_of(text_in(config_, "feed_forward_proj", config_path_, "relu"),
                     config_path_);
   c.norm = nn::Norm::kRmsNorm;
-  const auto epsilon = config_.find("layer_norm_epsilon");
-  const bool given = epsilon != config_.end() && epsilon->is_number();
+  const Json* const epsilon = config_.find("layer_norm_epsilon");
+  const bool given = epsilon != nullptr && epsilon->is_number();
   c.norm_epsilon = given ? epsilon->get<float>() : 1e-6f;
   c.norm_first = c.final_norm = true;
   c.linear_bias = false;
@@ -334,11 +333,12 @@ void Importer::read_t5() {
 }
 
 std::int32_t Importer::token(const char* key, std::int32_t fallback) const {
-  for (const json* from : {&generation_, &config_}) {
-    const auto found = from->find(key);
-    if (found == from->end() || found->is_null()) continue;
+  for (const Json* from : {&generation_, &config_}) {
+    const Json* const found = from->find(key);
+    if (found == nullptr || found->is_null()) continue;
     const std::int64_t vocab = result_.config.model.target_vocab;
-    if (!found->is_number_integer() || *found < 0 || *found >= vocab) {
+    if (!found->is_integer() || found->get<std::int64_t>() < 0 ||
+        found->get<std::int64_t>() >= vocab) {
       throw_parse_error(kWhere, "'", config_path_.string(), "': ", key,
                         " must be a piece's number, from 0 to ", vocab - 1,
                         "; got ", io::in_quotes(found->dump()));
@@ -354,12 +354,13 @@ void Importer::read_bad_words() {
   std::vector<std::int32_t>& never = result_.tokens.never;
   never.clear();
   const bool generation = generation_.contains(kKey);
-  const json& from = generation ? generation_ : config_;
-  const auto bad = from.find(kKey);
-  if (bad == from.end() || bad->is_null()) return;
-  const auto is_piece = [&](const json& word) {
-    return word.is_array() && word.size() == 1 && word[0].is_number_integer() &&
-           word[0] >= 0 && word[0] < result_.config.model.target_vocab;
+  const Json& from = generation ? generation_ : config_;
+  const Json* const bad = from.find(kKey);
+  if (bad == nullptr || bad->is_null()) return;
+  const auto is_piece = [&](const Json& word) {
+    return word.is_array() && word.size() == 1 && word[0].is_integer() &&
+           word[0].get<std::int64_t>() >= 0 &&
+           word[0].get<std::int64_t>() < result_.config.model.target_vocab;
   };
   if (!bad->is_array() || !std::all_of(bad->begin(), bad->end(), is_piece)) {
     const fs::path file =
@@ -369,7 +370,7 @@ void Importer::read_bad_words() {
                       "below ",
                       result_.config.model.target_vocab);
   }
-  for (const json& word : *bad) never.push_back(word[0].get<std::int32_t>());
+  for (const Json& word : *bad) never.push_back(word[0].get<std::int32_t>());
 }
 
 void Importer::read_tokens(const std::string& type) {
@@ -401,13 +402,13 @@ bool is_translator_type(const std::string& type) {
 }
 
 bool is_hugging_face(const std::string& config) {
-  const json parsed = json::parse(config, nullptr, /*allow_exceptions=*/false);
+  const Json parsed = Json::parse_or_null(config);
   return parsed.is_object() && !parsed.contains("kind") &&
          parsed.contains("model_type");
 }
 
 ImportedTranslator load_hugging_face(const fs::path& folder) {
-  json config = read_json_object(folder / "config.json");
+  Json config = read_json_object(folder / "config.json");
   const std::string type =
       text_in(config, "model_type", folder / "config.json", "");
   if (!is_translator_type(type)) {

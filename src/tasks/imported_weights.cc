@@ -6,6 +6,7 @@
 
 #include "io/quote.h"
 #include "io/read_file.h"
+#include "json/json.h"
 #include "regard/core/error.h"
 #include "regard/core/float16.h"
 #include "tasks/imported_translator.h"
@@ -75,7 +76,7 @@ Tensor as_float32(const Tensor& tensor, const std::string& name) {
   return wide;
 }
 
-nlohmann::json read_json_object(const std::filesystem::path& path) {
+Json read_json_object(const std::filesystem::path& path) {
   const std::string where = std::string(kWhere) + ": '" + path.string() + "'";
   auto json = text::parse_json(io::read_regular(path, kWhere), where);
   if (!json.is_object()) {
@@ -84,13 +85,14 @@ nlohmann::json read_json_object(const std::filesystem::path& path) {
   return json;
 }
 
-std::int64_t size_in(const nlohmann::json& config, const char* key,
+std::int64_t size_in(const Json& config, const char* key,
                      const std::filesystem::path& path, std::int64_t fallback) {
   constexpr std::int64_t kMost = std::int64_t{1} << 24;
-  const auto found = config.find(key);
-  const bool missing = found == config.end() || found->is_null();
+  const Json* const found = config.find(key);
+  const bool missing = found == nullptr || found->is_null();
   if (missing && fallback > 0) return fallback;
-  if (missing || !found->is_number_integer() || *found < 1 || *found > kMost) {
+  if (missing || !found->is_integer() || found->get<std::int64_t>() < 1 ||
+      found->get<std::int64_t>() > kMost) {
     throw_parse_error(kWhere, "'", path.string(), "': ", key,
                       " must be a whole number from 1 to ", kMost, "; got ",
                       missing ? "nothing" : io::in_quotes(found->dump()));
@@ -98,11 +100,11 @@ std::int64_t size_in(const nlohmann::json& config, const char* key,
   return found->get<std::int64_t>();
 }
 
-std::string text_in(const nlohmann::json& config, const char* key,
+std::string text_in(const Json& config, const char* key,
                     const std::filesystem::path& path,
                     const std::string& fallback) {
-  const auto found = config.find(key);
-  if (found == config.end() || found->is_null()) return fallback;
+  const Json* const found = config.find(key);
+  if (found == nullptr || found->is_null()) return fallback;
   if (!found->is_string()) {
     throw_parse_error(kWhere, "'", path.string(), "': ", key,
                       " must be a text; got ", io::in_quotes(found->dump()));

@@ -5,10 +5,10 @@
 #include <cstdint>
 #include <filesystem>
 #include <initializer_list>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
+#include "json/json.h"
 #include "regard/tensor/tensor.h"
 
 namespace regard::tasks {
@@ -23,16 +23,16 @@ Tensor rows_from(const Tensor& matrix, std::int64_t first);
 Tensor as_float32(const Tensor& tensor, const std::string& name);
 
 // The object in a file of JSON. Throws ParseError.
-nlohmann::json read_json_object(const std::filesystem::path& path);
+Json read_json_object(const std::filesystem::path& path);
 
 // A whole number from 1 to 2^24 in it. Throws ParseError; `fallback` 0: it must
 // be there.
-std::int64_t size_in(const nlohmann::json& config, const char* key,
+std::int64_t size_in(const Json& config, const char* key,
                      const std::filesystem::path& path,
                      std::int64_t fallback = 0);
 
 // A text in it; `fallback` where it is missing. Throws ParseError.
-std::string text_in(const nlohmann::json& config, const char* key,
+std::string text_in(const Json& config, const char* key,
                     const std::filesystem::path& path,
                     const std::string& fallback);
 

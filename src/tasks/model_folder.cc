@@ -3,13 +3,13 @@
 
 #include <algorithm>
 #include <array>
-#include <nlohmann/json.hpp>
 #include <string_view>
 #include <system_error>
 
 #include "io/atomic_file.h"
 #include "io/quote.h"
 #include "io/read_file.h"
+#include "json/json.h"
 #include "regard/core/error.h"
 #include "regard/core/float16.h"
 #include "regard/io/safetensors.h"
@@ -18,7 +18,6 @@
 
 namespace regard::tasks {
 namespace fs = std::filesystem;
-using nlohmann::json;
 using text::Field;
 
 namespace {
@@ -104,18 +103,13 @@ void check_is_model(const fs::path& folder, const char* where) {
 
 }  // namespace
 
-ModelFolder::ModelFolder() : config(std::make_unique<json>()) {}
-ModelFolder::~ModelFolder() = default;
-ModelFolder::ModelFolder(ModelFolder&&) noexcept = default;
-Field ModelFolder::field() const { return {*config, config_name}; }
-
 ModelFolder load_model_without_tokenizer(const fs::path& folder,
                                          const char* kind, const char* where) {
   check_is_model(folder, where);
   ModelFolder model;
   const fs::path file = folder / kConfigFile;
   model.config_name = std::string(where) + ": '" + file.string() + "'";
-  *model.config =
+  model.config =
       text::parse_json(io::read_regular(file, where), model.config_name);
   const std::string found = model.field()["kind"].text();
   if (found != kind) {
@@ -137,14 +131,14 @@ ModelFolder load_model_folder(const fs::path& folder, const char* kind,
   return model;
 }
 
-void save_model_folder(const fs::path& folder, const json& config,
+void save_model_folder(const fs::path& folder, const Json& config,
                        const text::Tokenizer& tokenizer,
                        const StateDict& weights, DType stored) {
   tokenizer.save(folder);
   save_model_folder(folder, config, weights, stored);
 }
 
-void save_model_folder(const fs::path& folder, const json& config,
+void save_model_folder(const fs::path& folder, const Json& config,
                        const StateDict& weights, DType stored) {
   constexpr const char* kWhere = "save_model_folder";
   require(stored == DType::kFloat32 || stored == DType::kFloat16, kWhere,
@@ -162,11 +156,11 @@ void save_model_folder(const fs::path& folder, const json& config,
   save_safetensors(folder / kWeightsFile, narrow);
 }
 
-json to_json(const nn::EncoderConfig& c) {
+Json to_json(const nn::EncoderConfig& c) {
   const auto name = [](const auto& names, auto value) {
     return names[static_cast<std::size_t>(value)];
   };
-  json out = {{"vocab", c.vocab},
+  Json out = {{"vocab", c.vocab},
               {"model_dim", c.model_dim},
               {"heads", c.heads},
               {"layers", c.layers},

@@ -6,9 +6,9 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
-#include <nlohmann/json_fwd.hpp>
 #include <string>
 
+#include "json/json.h"
 #include "regard/core/error.h"
 #include "regard/nn/encoder.h"
 #include "regard/tensor/tensor.h"
@@ -23,14 +23,11 @@ inline constexpr std::int64_t kMostOwnLayers = 1024;
 
 struct ModelFolder {
   std::string config_name;  // the file, for errors
-  std::unique_ptr<nlohmann::json> config;
+  Json config;
   std::unique_ptr<text::Tokenizer> tokenizer;  // null where not asked for
   StateDict weights;                           // float32
 
-  ModelFolder();
-  ~ModelFolder();
-  ModelFolder(ModelFolder&&) noexcept;
-  text::Field field() const;  // of the config
+  text::Field field() const { return {config, config_name}; }
 };
 
 // Throws IoError for a file that is missing, ParseError for one that is broken
@@ -57,15 +54,13 @@ auto fitted(const std::filesystem::path& folder, const char* where,
 
 // Writes all, each file whole or not at all, the weights last. `config` has the
 // kind. `stored` is kFloat32 or kFloat16.
-void save_model_folder(const std::filesystem::path& folder,
-                       const nlohmann::json& config,
+void save_model_folder(const std::filesystem::path& folder, const Json& config,
                        const text::Tokenizer& tokenizer,
                        const StateDict& weights, DType stored);
-void save_model_folder(const std::filesystem::path& folder,
-                       const nlohmann::json& config, const StateDict& weights,
-                       DType stored);
+void save_model_folder(const std::filesystem::path& folder, const Json& config,
+                       const StateDict& weights, DType stored);
 
-nlohmann::json to_json(const nn::EncoderConfig& config);
+Json to_json(const nn::EncoderConfig& config);
 nn::EncoderConfig encoder_from(const text::Field& field);
 
 }  // namespace regard::tasks

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "regard/tasks/model_kind.h"
 
-#include <nlohmann/json.hpp>
 #include <string>
 #include <system_error>
 
 #include "io/read_file.h"
+#include "json/json.h"
 #include "regard/core/error.h"
 #include "regard/tasks/text_encoder.h"
 #include "tasks/imported_translator.h"

@@ -2,13 +2,13 @@
 // Folders of models with matrices of fewer bits.
 #include <algorithm>
 #include <array>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 #include <system_error>
 
 #include "io/quote.h"
 #include "io/read_file.h"
+#include "json/json.h"
 #include "regard/core/error.h"
 #include "regard/io/safetensors.h"
 #include "regard/tasks/quantize.h"

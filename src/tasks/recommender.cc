@@ -2,13 +2,13 @@
 #include "regard/tasks/recommender.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <system_error>
 #include <unordered_set>
 #include <utility>
 
 #include "io/atomic_file.h"
 #include "io/read_file.h"
+#include "json/json.h"
 #include "regard/core/error.h"
 #include "regard/text/lines.h"
 #include "regard/train/batches.h"
@@ -192,8 +192,7 @@ Recommender Recommender::load(const fs::path& folder) {
 }
 
 std::string config_to_json(const RecommenderConfig& config) {
-  return nlohmann::json{{"kind", kKind}, {"encoder", to_json(config.encoder)}}
-      .dump();
+  return Json{{"kind", kKind}, {"encoder", to_json(config.encoder)}}.dump();
 }
 
 void save_recommender(const fs::path& folder, const RecommenderConfig& config,
@@ -208,8 +207,8 @@ void save_recommender(const fs::path& folder, const RecommenderConfig& config,
   for (const std::string& item : interactions.items) names += item + "\n";
   items.write(names);
   items.commit();
-  save_model_folder(folder, nlohmann::json::parse(config_to_json(config)),
-                    weights, stored);
+  save_model_folder(folder, Json::parse(config_to_json(config)), weights,
+                    stored);
 }
 
 Interactions load_interactions(const fs::path& folder, const Recommender& model,

@@ -4,10 +4,11 @@
 // same facts about others.
 #include <algorithm>
 #include <array>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <string>
 #include <vector>
+
+#include "json/json.h"
 
 #include "tasks/samples.h"
 
@@ -202,10 +203,10 @@ std::vector<SampleFile> sample_choices(std::uint64_t seed) {
                                          told.others.begin() + 3);
         choices.push_back(told.answer);
         shuffle(random, choices);
-        return nlohmann::json{{"context", told.context},
-                              {"question", told.question},
-                              {"choices", choices},
-                              {"answer", told.answer}}
+        return Json{{"context", told.context},
+                    {"question", told.question},
+                    {"choices", choices},
+                    {"answer", told.answer}}
             .dump();
       });
   files.push_back({"README.md", kChoicesReadme});

@@ -3,9 +3,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <nlohmann/json.hpp>
 #include <utility>
 
+#include "json/json.h"
 #include "regard/core/error.h"
 #include "regard/train/batches.h"
 #include "tasks/answer_kind.h"
@@ -230,10 +230,10 @@ SpanAnswerer SpanAnswerer::load(const std::filesystem::path& folder) {
 }
 
 std::string config_to_json(const SpanAnswererConfig& config) {
-  return nlohmann::json{{"kind", kSpanAnswererKind},
-                        {"overlap", config.overlap},
-                        {"max_answer", config.max_answer},
-                        {"encoder", to_json(config.encoder)}}
+  return Json{{"kind", kSpanAnswererKind},
+              {"overlap", config.overlap},
+              {"max_answer", config.max_answer},
+              {"encoder", to_json(config.encoder)}}
       .dump();
 }
 
@@ -241,8 +241,8 @@ void save_span_answerer(const std::filesystem::path& folder,
                         const SpanAnswererConfig& config,
                         const text::Tokenizer& tokenizer,
                         const StateDict& weights, DType stored) {
-  save_model_folder(folder, nlohmann::json::parse(config_to_json(config)),
-                    tokenizer, weights, stored);
+  save_model_folder(folder, Json::parse(config_to_json(config)), tokenizer,
+                    weights, stored);
 }
 
 }  // namespace regard::tasks

@@ -2,11 +2,11 @@
 // Questions whose answers stand in a text, as files have them.
 #include <algorithm>
 #include <charconv>
-#include <nlohmann/json.hpp>
 #include <set>
 
 #include "io/quote.h"
 #include "io/read_file.h"
+#include "json/json.h"
 #include "regard/core/error.h"
 #include "regard/tasks/answerer.h"
 #include "regard/tasks/span_answerer.h"

@@ -2,8 +2,8 @@
 // config.json of a translator.
 #include <array>
 #include <cstring>
-#include <nlohmann/json.hpp>
 
+#include "json/json.h"
 #include "regard/core/error.h"
 #include "regard/tasks/translator.h"
 #include "tasks/imported_translator.h"
@@ -13,8 +13,6 @@
 namespace regard::tasks {
 namespace {
 
-using nlohmann::json;
-
 // In the order of the enumerators.
 constexpr std::array kActivations = {"none", "relu",   "gelu", "gelu_tanh",
                                      "silu", "swiglu", "geglu"};
@@ -22,7 +20,7 @@ constexpr std::array kNorms = {"layer_norm", "rms_norm"};
 constexpr std::array kPositions = {"sinusoidal", "learned", "rotary", "none"};
 
 template <typename Enum, std::size_t N>
-Enum named(const json& value, const std::array<const char*, N>& names,
+Enum named(const Json& value, const std::array<const char*, N>& names,
            const std::string& file) {
   const auto text = value.get<std::string>();
   for (std::size_t i = 0; i < N; ++i) {
@@ -32,11 +30,11 @@ Enum named(const json& value, const std::array<const char*, N>& names,
                     text, "'");
 }
 
-std::int64_t size_of(const json& config, const char* key,
+std::int64_t size_of(const Json& config, const char* key,
                      const std::string& file,
                      std::int64_t most = std::int64_t{1} << 24) {
-  const json& value = config.at(key);
-  if (!value.is_number_integer() || value.get<std::int64_t>() < 1 ||
+  const Json& value = config.at(key);
+  if (!value.is_integer() || value.get<std::int64_t>() < 1 ||
       value.get<std::int64_t>() > most) {
     throw_parse_error("Translator::load", "'", file, "': ", key,
                       " must be an integer from 1 to ", most, "; got ",
@@ -45,7 +43,7 @@ std::int64_t size_of(const json& config, const char* key,
   return value.get<std::int64_t>();
 }
 
-nn::TransformerConfig model_from(const json& c, const std::string& file) {
+nn::TransformerConfig model_from(const Json& c, const std::string& file) {
   nn::TransformerConfig model;
   if (c.contains("vocab")) {
     model.source_vocab = model.target_vocab = size_of(c, "vocab", file);
@@ -104,7 +102,7 @@ nn::TransformerConfig with_decoder(const nn::EncoderConfig& c,
 
 std::string config_to_json(const TranslatorConfig& config) {
   const nn::TransformerConfig& m = config.model;
-  json model = {
+  Json model = {
       {"model_dim", m.model_dim},
       {"heads", m.heads},
       {"encoder_layers", m.encoder_layers},
@@ -133,7 +131,7 @@ std::string config_to_json(const TranslatorConfig& config) {
   if (m.output_bias) model["output_bias"] = true;
   if (m.copy) model["copy"] = true;
   if (m.embedding_scale != 0) model["embedding_scale"] = m.embedding_scale;
-  return json{{"kind", config.whole_texts ? kSummarizerKind : kTranslatorKind},
+  return Json{{"kind", config.whole_texts ? kSummarizerKind : kTranslatorKind},
               {"languages",
                {{"source", config.languages.source},
                 {"target", config.languages.target},
@@ -147,7 +145,7 @@ TranslatorConfig config_from_json(const std::string& text,
                                   const std::string& name) {
   TranslatorConfig config;
   try {
-    const json root =
+    const Json root =
         text::parse_json(text, "Translator::load: '" + name + "'");
     config.whole_texts = root.at("kind") == kSummarizerKind;
     if (!config.whole_texts && root.at("kind") != kTranslatorKind) {
@@ -155,13 +153,13 @@ TranslatorConfig config_from_json(const std::string& text,
           "Translator::load", "'", name,
           "' is of another kind of model: ", root.at("kind").dump());
     }
-    const json& languages = root.at("languages");
+    const Json& languages = root.at("languages");
     config.languages.source = languages.at("source").get<std::string>();
     config.languages.target = languages.at("target").get<std::string>();
     config.languages.both_directions =
         languages.at("both_directions").get<bool>();
     config.model = model_from(root.at("model"), name);
-  } catch (const json::exception& error) {
+  } catch (const JsonError& error) {
     throw_parse_error("Translator::load", "'", name,
                       "' is no config of a translator: ", error.what());
   }

@@ -3,9 +3,9 @@
 
 #include <array>
 #include <cmath>
-#include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "json/json.h"
 #include "regard/core/error.h"
 #include "regard/train/batches.h"
 #include "tasks/classifier_parts.h"
@@ -356,24 +356,24 @@ VideoClassifier VideoClassifier::load(const std::filesystem::path& folder) {
 }
 
 std::string config_to_json(const VideoConfig& config) {
-  return nlohmann::json{{"kind", kKind},
-                        {"labels", config.labels},
-                        {"clips", name_of(config.format.kind)},
-                        {"frame", config.format.frame},
-                        {"frames", config.frames},
-                        {"patch", config.patch},
-                        {"resample", config.resample},
-                        {"steps", config.steps},
-                        {"window", config.window},
-                        {"encoder", to_json(config.encoder)}}
+  return Json{{"kind", kKind},
+              {"labels", config.labels},
+              {"clips", name_of(config.format.kind)},
+              {"frame", config.format.frame},
+              {"frames", config.frames},
+              {"patch", config.patch},
+              {"resample", config.resample},
+              {"steps", config.steps},
+              {"window", config.window},
+              {"encoder", to_json(config.encoder)}}
       .dump();
 }
 
 void save_video_classifier(const std::filesystem::path& folder,
                            const VideoConfig& config, const StateDict& weights,
                            DType stored) {
-  save_model_folder(folder, nlohmann::json::parse(config_to_json(config)),
-                    weights, stored);
+  save_model_folder(folder, Json::parse(config_to_json(config)), weights,
+                    stored);
 }
 
 std::string summary_of(const VideoData& data) {

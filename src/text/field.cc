@@ -2,7 +2,8 @@
 #include "text/field.h"
 
 #include <limits>
-#include <nlohmann/json.hpp>
+
+#include "json/json.h"
 
 namespace regard::text {
 
@@ -14,14 +15,14 @@ std::size_t Field::size() const { return value_->size(); }
 
 bool Field::has(const char* key) const {
   if (!value_->is_object()) return false;
-  const auto found = value_->find(key);
-  return found != value_->end() && !found->is_null();
+  const Json* const found = value_->find(key);
+  return found != nullptr && !found->is_null();
 }
 
 Field Field::operator[](const char* key) const {
   if (!value_->is_object()) expect("an object");
-  const auto found = value_->find(key);
-  if (found == value_->end()) fail("has no field ", io::in_quotes(key));
+  const Json* const found = value_->find(key);
+  if (found == nullptr) fail("has no field ", io::in_quotes(key));
   return {*found, where_, path_.empty() ? key : path_ + "." + key};
 }
 
@@ -41,7 +42,7 @@ Field Field::element(std::size_t i) const {
 
 const std::string& Field::text() const {
   if (!value_->is_string()) expect("a text");
-  return value_->get_ref<const std::string&>();
+  return value_->text();
 }
 
 bool Field::flag() const {
@@ -55,7 +56,7 @@ double Field::real() const {
 }
 
 std::int32_t Field::id() const {
-  if (value_->is_number_integer()) {
+  if (value_->is_integer()) {
     const auto id = value_->get<std::int64_t>();
     if (id >= 0 && id < std::numeric_limits<std::int32_t>::max()) {
       return static_cast<std::int32_t>(id);
@@ -65,7 +66,7 @@ std::int32_t Field::id() const {
 }
 
 std::int64_t Field::count() const {
-  if (!value_->is_number_integer() || value_->get<std::int64_t>() < 0) {
+  if (!value_->is_integer() || value_->get<std::int64_t>() < 0) {
     expect("a number that is not negative");
   }
   return value_->get<std::int64_t>();
@@ -73,10 +74,10 @@ std::int64_t Field::count() const {
 
 void Field::expect(const char* what) const {
   std::string given;
-  if (value_->is_structured()) {
+  if (value_->is_array() || value_->is_object()) {
     given = value_->is_array() ? "an array" : "an object";
   } else {
-    given = value_->dump(-1, ' ', true, Json::error_handler_t::replace);
+    given = value_->dump({.ascii = true, .replace_invalid = true});
     if (given.size() > 60) given = given.substr(0, 60) + "...";
   }
   fail("must be ", what, "; it is ", given);

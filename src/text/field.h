@@ -3,13 +3,13 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "io/quote.h"
+#include "json/json.h"
 #include "regard/core/error.h"
 
 namespace regard::text {
@@ -18,8 +18,6 @@ namespace regard::text {
 // the field and what was expected. Borrows the value.
 class Field {
  public:
-  using Json = nlohmann::json;
-
   Field(const Json& value, std::string where, std::string path = "")
       : value_(&value), where_(std::move(where)), path_(std::move(path)) {}
 

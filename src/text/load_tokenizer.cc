@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which tokenizer a folder or a file holds, and what all of them share.
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "io/quote.h"
 #include "io/read_file.h"
+#include "json/json.h"
 #include "regard/core/error.h"
 #include "regard/text/byte_pair.h"
 #include "regard/text/tokenizer.h"
@@ -29,7 +29,7 @@ bool has(const fs::path& folder, const char* name) {
 
 SideFiles read_side_files(const fs::path& folder) {
   SideFiles side;
-  const auto read = [&](const char* name, nlohmann::json& json) {
+  const auto read = [&](const char* name, Json& json) {
     if (!has(folder, name)) return;
     side.where = where_of(folder / name);
     json = parse_json(io::read_regular(folder / name, kWhere), side.where);

@@ -2,10 +2,10 @@
 // Tokenizers that are made here and written as tokenizer.json.
 #include <algorithm>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "io/atomic_file.h"
+#include "json/json.h"
 #include "regard/core/error.h"
 #include "regard/text/utf8.h"
 #include "text/field.h"
@@ -18,8 +18,6 @@
 
 namespace regard::text {
 namespace {
-
-using Json = nlohmann::json;
 
 // The special pieces and tags, with their numbers.
 std::vector<std::string> first_pieces(const std::vector<std::string>& tags) {

@@ -2,11 +2,11 @@
 #include "regard/text/table.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <string_view>
 #include <utility>
 
 #include "io/quote.h"
+#include "json/json.h"
 #include "regard/core/error.h"
 #include "regard/text/lines.h"
 #include "regard/text/utf8.h"
@@ -65,9 +65,7 @@ class Reader {
   bool has(Kind kind, const std::string& column) {
     if (!next_line()) return false;
     if (kind == Kind::kJsonLines) {
-      return nlohmann::json::parse(current_.begin(), current_.end(), nullptr,
-                                   false)
-          .contains(column);
+      return Json::parse_or_null(current_).contains(column);
     }
     const std::vector<std::string> names = fields(kind);
     return std::find(names.begin(), names.end(), column) != names.end();
@@ -210,18 +208,16 @@ class Reader {
   }
 
   void read_json() {
-    // Without exceptions: what is no JSON is reported below.
-    const nlohmann::json row =
-        nlohmann::json::parse(current_.begin(), current_.end(), nullptr, false);
+    const Json row = Json::parse_or_null(current_);
     if (!row.is_object()) {
       fail("there must be one JSON object; got ", io::in_quotes(current_));
     }
     for (std::size_t c = 0; c < wanted_.size(); ++c) {
-      const auto found = row.find(wanted_[c]);
-      if (found == row.end()) {
+      const Json* const found = row.find(wanted_[c]);
+      if (found == nullptr) {
         fail("the object must have the field '", wanted_[c], "'");
       }
-      if (!found->is_string() && !found->is_number_integer()) {
+      if (!found->is_string() && !found->is_integer()) {
         fail("the field '", wanted_[c], "' must be a string or an integer; ",
              "it is of the type ", found->type_name());
       }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The tokenizers inside GGUF files. They are written as the pieces of
 // tokenizer.json would be, so that both go the same way.
-#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "io/quote.h"
+#include "json/json.h"
 #include "regard/core/error.h"
 #include "text/pipeline.h"
 #include "text/sentencepiece_model.h"
@@ -13,7 +13,6 @@
 namespace regard::text {
 namespace {
 
-using Json = nlohmann::json;
 using Type = SentencePieceModel::Type;
 constexpr std::string_view kBlank = "\xE2\x96\x81";
 

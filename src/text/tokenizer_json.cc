@@ -1,17 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Hugging Face's files: tokenizer.json, and what came before it.
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <utility>
 
+#include "json/json.h"
 #include "text/pipeline.h"
 #include "text/side_files.h"
 #include "text/tokenizers.h"
 
 namespace regard::text {
 namespace {
-
-using Json = nlohmann::json;
 
 // Numbers may have gaps, but not so many that a small file takes much memory.
 std::vector<std::string> pieces_by_id(const Field& vocab) {
@@ -20,7 +18,7 @@ std::vector<std::string> pieces_by_id(const Field& vocab) {
       static_cast<std::int64_t>(4 * vocab.json().size() + (1 << 16));
   std::vector<std::string> pieces;
   for (const auto& [piece, value] : vocab.json().items()) {
-    if (!value.is_number_integer() || value.get<std::int64_t>() < 0 ||
+    if (!value.is_integer() || value.get<std::int64_t>() < 0 ||
         value.get<std::int64_t>() >= most) {
       vocab.fail("must number its pieces from 0 on; ", io::in_quotes(piece),
                  " has ", value.dump());
@@ -253,35 +251,10 @@ std::vector<std::string> lines_of(std::string_view text) {
 }  // namespace
 
 Json parse_json(std::string_view text, const std::string& where) {
-  // The readers go as deep as the file does.
-  constexpr int kDeepest = 64;
-  int depth = 0;
-  bool quoted = false;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    const char c = text[i];
-    if (quoted) {
-      if (c == '\\') ++i;
-      if (c == '"') quoted = false;
-    } else if (c == '"') {
-      quoted = true;
-    } else if (c == '[' || c == '{') {
-      if (++depth > kDeepest) {
-        throw_parse_error(where.c_str(), "the file may be nested ", kDeepest,
-                          " deep at most");
-      }
-    } else if (c == ']' || c == '}') {
-      --depth;
-    }
-  }
   try {
     return Json::parse(text);
-  } catch (const Json::exception& error) {
-    // "[json.exception.parse_error.101] " stands before what is wrong.
-    const std::string_view what = error.what();
-    const std::size_t mark = what.find("] ");
-    throw_parse_error(
-        where.c_str(), "the file must be JSON: ",
-        what.substr(mark == std::string_view::npos ? 0 : mark + 2));
+  } catch (const JsonError& error) {
+    throw_parse_error(where.c_str(), "the file ", error.what());
   }
 }
 

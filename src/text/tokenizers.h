@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "json/json.h"
 #include "regard/text/tokenizer.h"
 #include "text/field.h"
 
@@ -28,7 +29,7 @@ using Save = std::function<void(const std::filesystem::path& folder)>;
 struct SideFiles;  // side_files.h
 
 // Throws ParseError for text that is no JSON, or nested too deeply.
-nlohmann::json parse_json(std::string_view text, const std::string& where);
+Json parse_json(std::string_view text, const std::string& where);
 
 std::unique_ptr<Tokenizer> load_words(const std::filesystem::path& path);
 // Words between blanks, by their numbers in a list.

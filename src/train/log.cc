@@ -5,24 +5,22 @@
 #include <cmath>
 #include <iterator>
 #include <limits>
-#include <nlohmann/json.hpp>
 #include <system_error>
 
 #include "io/atomic_file.h"
+#include "json/json.h"
 #include "regard/core/error.h"
 
 namespace regard::train {
 namespace {
 
-using nlohmann::json;
-
 // JSON has no NaN.
-json number(double value) {
-  return std::isfinite(value) ? json(value) : json(nullptr);
+Json number(double value) {
+  return std::isfinite(value) ? Json(value) : Json(nullptr);
 }
 
-double number_of(const json& line, const char* key) {
-  const json& value = line.at(key);
+double number_of(const Json& line, const char* key) {
+  const Json& value = line.at(key);
   return value.is_null() ? std::numeric_limits<double>::quiet_NaN()
                          : value.get<double>();
 }
@@ -48,8 +46,8 @@ void for_each_line(const std::filesystem::path& path, const Visit& visit) {
     begin = end + 1;
     ++count;
     try {
-      visit(line, json::parse(line));
-    } catch (const json::exception&) {
+      visit(line, Json::parse(line));
+    } catch (const JsonError&) {
       throw_parse_error("read_log", "line ", count, " of '", path.string(),
                         "' is not one of a training's log");
     }
@@ -60,7 +58,7 @@ void for_each_line(const std::filesystem::path& path, const Visit& visit) {
 
 RunHistory read_log(const std::filesystem::path& path) {
   RunHistory history;
-  for_each_line(path, [&history](const std::string&, const json& line) {
+  for_each_line(path, [&history](const std::string&, const Json& line) {
     if (line.contains("loss")) {
       UpdateReport report;
       report.update = line.at("update").get<std::int64_t>();
@@ -89,7 +87,7 @@ Log::Log(const std::filesystem::path& path, std::int64_t keep_updates)
   std::string kept;
   if (std::filesystem::exists(path) && keep_updates > 0) {
     for_each_line(path, [&kept, keep_updates](const std::string& line,
-                                              const json& parsed) {
+                                              const Json& parsed) {
       if (parsed.at("update").get<std::int64_t>() <= keep_updates) {
         kept += line + '\n';
       }
@@ -103,7 +101,7 @@ Log::Log(const std::filesystem::path& path, std::int64_t keep_updates)
 }
 
 void Log::write(const UpdateReport& report) {
-  append(json{{"update", report.update},
+  append(Json{{"update", report.update},
               {"epoch", report.epoch},
               {"loss", number(report.loss)},
               {"nll", number(report.likelihood)},
@@ -115,7 +113,7 @@ void Log::write(const UpdateReport& report) {
 }
 
 void Log::write(const MilestoneReport& report) {
-  append(json{{"update", report.update},
+  append(Json{{"update", report.update},
               {"epoch", report.epoch},
               {"valid_nll", number(report.likelihood)},
               {"best", report.best}}

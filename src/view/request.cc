@@ -3,9 +3,9 @@
 
 #include <algorithm>
 #include <cctype>
-#include <nlohmann/json.hpp>
 #include <utility>
 
+#include "json/json.h"
 #include "regard/text/utf8.h"
 
 namespace regard::view {
@@ -43,14 +43,12 @@ Refusal bad_request(std::string message) {
 }  // namespace
 
 std::string to_json(const Refusal& refusal) {
-  nlohmann::ordered_json error = {{"code", refusal.code},
-                                  {"message", refusal.message}};
+  Json error = {{"code", refusal.code}, {"message", refusal.message}};
   if (refusal.limit) error["limit"] = *refusal.limit;
   if (refusal.count) error["count"] = *refusal.count;
-  const nlohmann::ordered_json all = {{"error", std::move(error)}};
+  const Json all = {{"error", std::move(error)}};
   // A message may quote what was not UTF-8.
-  return all.dump(-1, ' ', false,
-                  nlohmann::ordered_json::error_handler_t::replace);
+  return all.dump({.keys = Json::Keys::kAsWritten, .replace_invalid = true});
 }
 
 std::variant<TraceRequest, Refusal> parse_trace_request(
@@ -58,8 +56,7 @@ std::variant<TraceRequest, Refusal> parse_trace_request(
   if (text::find_invalid_utf8(body) != std::string_view::npos) {
     return bad_request("the body must be UTF-8");
   }
-  const nlohmann::json json =
-      nlohmann::json::parse(body, nullptr, /*allow_exceptions=*/false);
+  const Json json = Json::parse_or_null(body);
   if (!json.is_object()) {
     return bad_request(
         "the body must be a JSON object, such as {\"text\": \"...\"}");

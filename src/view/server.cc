@@ -4,11 +4,11 @@
 #include <algorithm>
 #include <condition_variable>
 #include <mutex>
-#include <nlohmann/json.hpp>
 #include <thread>
 #include <utility>
 
 #include "core/plain_message.h"
+#include "json/json.h"
 #include "regard/core/error.h"
 #include "regard/core/version.h"
 #include "regard/view/continuation.h"
@@ -25,8 +25,6 @@ namespace {
 
 using httplib::Request;
 using httplib::Response;
-using Json = nlohmann::ordered_json;
-
 constexpr const char* kJson = "application/json; charset=utf-8";
 
 struct Refused {
@@ -255,7 +253,8 @@ std::string Server::Parts::info() const {
               {"can_read", can_read()},
               {"limits", limits},
               {"version", version()}};
-  std::string text = all.dump(-1, ' ', false, Json::error_handler_t::replace);
+  std::string text =
+      all.dump({.keys = Json::Keys::kAsWritten, .replace_invalid = true});
   text.pop_back();
   return text + ",\"trace\":" + start_header + ",\"beside\":" + beside_header +
          "}";

@@ -3,12 +3,11 @@
 
 #include <utility>
 
+#include "json/json.h"
 #include "view/base64.h"
 
 namespace regard::view {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 Json number_or_null(const std::optional<double>& value) {
   return value ? Json(*value) : Json(nullptr);
@@ -82,12 +81,13 @@ Json to_json(const Start& start) {
 }  // namespace
 
 // A note for every reader is a string, as it always was.
-nlohmann::ordered_json model_json(const std::string& name, const Note& note) {
+Json model_json(const std::string& name, const Note& note) {
   Json line = "";
   if (note.size() == 1 && note.begin()->first.empty()) {
     line = note.begin()->second;
   } else if (!note.empty()) {
-    line = note;
+    line = Json::object();
+    for (const auto& [language, text] : note) line[language] = text;
   }
   return {{"name", name}, {"note", std::move(line)}};
 }
@@ -109,7 +109,7 @@ std::string header_json(const Trace& trace, const std::string& id) {
                        {"steps", trace.steps},
                        {"axes", std::move(axes)},
                        {"sections", std::move(sections)}};
-  return header.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return header.dump({.keys = Json::Keys::kAsWritten, .replace_invalid = true});
 }
 
 }  // namespace regard::view

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "regard/view/translation.h"
 
-#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "io/read_file.h"
+#include "json/json.h"
 #include "regard/core/error.h"
 #include "view/transformer_sections.h"
 
@@ -30,14 +30,12 @@ Note read_note(const std::filesystem::path& model) {
   constexpr const char* kWhere = "view::read_note";
   const std::filesystem::path path = model / "note.json";
   if (!io::is_there(path)) return {};
-  const auto json =
-      nlohmann::json::parse(io::read_regular(path, kWhere), nullptr,
-                            /*allow_exceptions=*/false);
+  const auto json = Json::parse_or_null(io::read_regular(path, kWhere));
   Note note;
   bool strings = json.is_object();
   for (const auto& [language, line] : json.items()) {
     strings = strings && line.is_string();
-    if (strings) note[language] = line;
+    if (strings) note[language] = line.text();
   }
   if (!strings) {
     throw_parse_error(kWhere, "a note is {\"en\": \"...\", \"zh\": \"...\"}; '",

@@ -5,9 +5,9 @@
 #include <cstring>
 #include <map>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <utility>
 
+#include "json/json.h"
 #include "regard/core/error.h"
 #include "regard/core/float16.h"
 #include "regard/io/safetensors.h"
@@ -157,7 +157,7 @@ ImportedSection imported(const std::string& name, Found found,
   return section;
 }
 
-std::vector<std::string> token_list(const nlohmann::json& list,
+std::vector<std::string> token_list(const Json& list,
                                     const std::string& where) {
   std::vector<std::string> tokens;
   const bool strings = list.is_array() && !list.empty() &&
@@ -168,7 +168,7 @@ std::vector<std::string> token_list(const nlohmann::json& list,
                       "tokens are a list of strings that is not empty; '",
                       where, "' has something else");
   }
-  for (const nlohmann::json& token : list) tokens.push_back(token);
+  for (const Json& token : list) tokens.push_back(token.text());
   return tokens;
 }
 
@@ -199,26 +199,31 @@ std::vector<ImportedSection> open_weights(const std::filesystem::path& path) {
 }
 
 Tokens parse_tokens(std::string_view json, const std::string& where) {
-  const nlohmann::json parsed =
-      nlohmann::json::parse(json, nullptr, /*allow_exceptions=*/false);
+  Json parsed;
+  const char* what = "something else";
+  try {
+    parsed = Json::parse(json);
+  } catch (const JsonError&) {
+    what = "not JSON";
+  }
   if (parsed.is_array()) return {token_list(parsed, where), {}, false};
   const auto pair = [&parsed](const char* source, const char* target) {
     return parsed.is_object() && parsed.size() == 2 &&
            parsed.contains(source) && parsed.contains(target);
   };
   if (pair("source", "target")) {
-    return {token_list(parsed["source"], where),
-            token_list(parsed["target"], where), false};
+    return {token_list(parsed.at("source"), where),
+            token_list(parsed.at("target"), where), false};
   }
   if (pair("keys", "queries")) {
-    return {token_list(parsed["keys"], where),
-            token_list(parsed["queries"], where), true};
+    return {token_list(parsed.at("keys"), where),
+            token_list(parsed.at("queries"), where), true};
   }
   throw_parse_error(
       "view::parse_tokens",
       "tokens are [\"a\", ...], {\"source\": [...], \"target\": [...]} or "
       "{\"queries\": [...], \"keys\": [...]}; '",
-      where, "' is ", parsed.is_discarded() ? "not JSON" : "something else");
+      where, "' is ", what);
 }
 
 }  // namespace regard::view

@@ -7,15 +7,16 @@
 #include <cstring>
 #include <limits>
 
+#include "core/memory_layout.h"
 #include "kernels/bf16/passes.h"
 #include "kernels/bf16/visible.h"
+#include "kernels/log2.h"
 
 namespace regard::kernels {
 namespace {
 
 constexpr float kInf = std::numeric_limits<float>::infinity();
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
-constexpr float kToLog2 = 1.44269504088896340736f;
 
 // Scores of at most this, in log2, need no maximum: the weights 2^score and
 // their sums stay far from the ends of float's range.
@@ -40,8 +41,6 @@ struct StripState {
   bool bounded;
 };
 
-std::size_t line_up(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
-
 struct Scratch {
   Bf16Bits* queries;       // [strips][2][key_steps] tiles
   float* out;              // [strips][2][value_tiles] tiles
@@ -56,18 +55,14 @@ struct Scratch {
         static_cast<std::size_t>((row_count + kStripRows - 1) / kStripRows);
     const auto steps = static_cast<std::size_t>((d_k + 31) / 32);
     const auto tiles = static_cast<std::size_t>((d_v + 15) / 16);
-    std::size_t used = 0;
-    const auto take = [&]<typename T>(T*& part, std::size_t elements) {
-      part = base == nullptr ? nullptr : reinterpret_cast<T*>(base + used);
-      used += line_up(elements * sizeof(T));
-    };
-    take(queries, count * 2 * steps * kTileBf16);
-    take(out, count * 2 * tiles * kTileFloats);
-    take(sums, count * 2 * kTileFloats);
-    take(scores, kStripScoreFloats);
-    take(visible, kChunkGroups * kStripRows);
-    take(strips, count);
-    size = used;
+    MemoryLayout memory(base);
+    memory.take(queries, count * 2 * steps * kTileBf16);
+    memory.take(out, count * 2 * tiles * kTileFloats);
+    memory.take(sums, count * 2 * kTileFloats);
+    memory.take(scores, kStripScoreFloats);
+    memory.take(visible, kChunkGroups * kStripRows);
+    memory.take(strips, count);
+    size = memory.used();
   }
 };
 
@@ -179,8 +174,9 @@ class BlockForward {
     bf16_pack_queries(rows, strip.blocks, block_.keys, queries(s), norms);
     float largest = 0;
     for (int r = 0; r < strip.blocks * 16; ++r) {
-      strip.scale[r] = strip.rows[r]->scale * kToLog2;
-      if (block_.cosine) strip.scale[r] *= norms[r] == 0 ? 0 : 1 / norms[r];
+      strip.scale[r] = strip.rows[r]->scale * kLog2E;
+      if (block_.score.cosine)
+        strip.scale[r] *= norms[r] == 0 ? 0 : 1 / norms[r];
       const float reach = std::abs(strip.scale[r]) * norms[r];
       largest = max_or_nan(largest, reach);
     }
@@ -189,8 +185,7 @@ class BlockForward {
          g < bf16_groups(strip.any.end); ++g) {
       longest = max_or_nan(longest, head_.max_norms[g]);
     }
-    const bool plain = !block_.has_bias && !block_.has_alibi &&
-                       !block_.cosine && block_.softcap == 0;
+    const bool plain = !block_.score.change_products() && !block_.score.cosine;
     strip.bounded = plain && largest * longest <= kBoundedScore;
   }
 
@@ -305,7 +300,7 @@ class BlockForward {
     const Bf16Modifier modifier{
         .block = &block_,
         .rows = strip.rows,
-        .key_norms = block_.cosine ? head_.key_norms : nullptr,
+        .key_norms = block_.score.cosine ? head_.key_norms : nullptr,
         .kv_len = head_.kv_len};
     f_.score(head_, work);
     if (strip.bounded) {
@@ -392,7 +387,7 @@ class BlockForward {
     float& max = memory_.strips[s].max[r];
     float* const sum = sums(s) + r * 16;
     if (block_.has_sink) {
-      const float sink = row.sink * kToLog2;
+      const float sink = row.sink * kLog2E;
       const float up = round_up(sink);
       if (up > max) {
         if (max != -kInf) scale_row(s, r, power_between(max, up));

@@ -7,15 +7,16 @@
 #include <cstring>
 #include <limits>
 
+#include "core/memory_layout.h"
 #include "kernels/bf16/attention.h"
 #include "kernels/bf16/visible.h"
+#include "kernels/log2.h"
 #include "regard/core/float16.h"
 
 namespace regard::kernels {
 namespace {
 
 constexpr float kInf = std::numeric_limits<float>::infinity();
-constexpr float kToLog2 = 1.44269504088896340736f;
 
 // Keys and rows whose products are taken together: a block of keys is
 // kChunkGroups groups, a bundle of rows so many strips.
@@ -58,7 +59,7 @@ struct Memory {
   Bf16Bits* d_outs;          // the same of d_out
   // Transposed: [bundles][panels of d][kBundleStrips][2] tiles, whose rows are
   // elements of d and whose pairs are rows r and r + 16 of a strip.
-  Bf16Bits *turned_queries, *turned_d_outs;
+  Bf16Bits *transposed_queries, *transposed_d_outs;
   float* d_queries;          // [bundles][panels][kBundleStrips] sums
   float *d_keys, *d_values;  // [kChunkGroups][panels] sums, of a block of keys
   StripState* strips;        // [strips]
@@ -77,41 +78,37 @@ struct Memory {
     const std::int64_t k = panels_of(d_k), v = panels_of(d_v);
     const std::int64_t strip_count = strips_of(rows);
     const std::int64_t bundles = bundles_of(rows);
-    std::size_t used = 0;
-    const auto take = [&]<typename T>(T*& part, std::int64_t elements) {
-      part = base == nullptr ? nullptr : reinterpret_cast<T*>(base + used);
-      used += (static_cast<std::size_t>(elements) * sizeof(T) + 63) / 64 * 64;
-    };
+    MemoryLayout memory(base);
     const auto bytes_of_head = [&](std::int64_t left, std::int64_t right) {
       return static_cast<std::int64_t>(bf16_head_bytes(kv_len, left, right));
     };
-    take(keys, bytes_of_head(d_k, 32 * k));
-    take(values, bytes_of_head(d_v, 0));
-    take(queries, strip_count * 2 * k * kTileBf16);
-    take(d_outs, strip_count * 2 * v * kTileBf16);
-    take(turned_queries, bundles * k * kPanelTiles);
-    take(turned_d_outs, bundles * v * kPanelTiles);
-    take(d_queries, bundles * k * kBundleStrips * kProductFloats);
-    take(d_keys, kChunkGroups * k * kProductFloats);
-    take(d_values, kChunkGroups * v * kProductFloats);
-    take(strips, strip_count);
-    take(scores, kStripScoreFloats);
-    take(products, kStripScoreFloats);
-    take(raw, kStripScoreFloats);
-    take(visible, kChunkGroups * kStripRows);
-    take(weights, kChunkGroups * kPanelTiles);
-    take(d_scores_right, kChunkGroups * kPanelTiles);
-    take(d_scores_left, kChunkGroups * kPanelTiles);
-    take(staging, kStripRows * 32 * std::max({k, v, std::int64_t{1}}));
-    take(row, 32 * std::max({k, v, std::int64_t{1}}));
-    take(unit, 32 * std::max({k, v, std::int64_t{1}}));
-    size = used;
+    memory.take(keys, bytes_of_head(d_k, 32 * k));
+    memory.take(values, bytes_of_head(d_v, 0));
+    memory.take(queries, strip_count * 2 * k * kTileBf16);
+    memory.take(d_outs, strip_count * 2 * v * kTileBf16);
+    memory.take(transposed_queries, bundles * k * kPanelTiles);
+    memory.take(transposed_d_outs, bundles * v * kPanelTiles);
+    memory.take(d_queries, bundles * k * kBundleStrips * kProductFloats);
+    memory.take(d_keys, kChunkGroups * k * kProductFloats);
+    memory.take(d_values, kChunkGroups * v * kProductFloats);
+    memory.take(strips, strip_count);
+    memory.take(scores, kStripScoreFloats);
+    memory.take(products, kStripScoreFloats);
+    memory.take(raw, kStripScoreFloats);
+    memory.take(visible, kChunkGroups * kStripRows);
+    memory.take(weights, kChunkGroups * kPanelTiles);
+    memory.take(d_scores_right, kChunkGroups * kPanelTiles);
+    memory.take(d_scores_left, kChunkGroups * kPanelTiles);
+    memory.take(staging, kStripRows * 32 * std::max({k, v, std::int64_t{1}}));
+    memory.take(row, 32 * std::max({k, v, std::int64_t{1}}));
+    memory.take(unit, 32 * std::max({k, v, std::int64_t{1}}));
+    size = memory.used();
   }
 };
 
 // to[j][i] <- from[i][j], 16 x 16 pairs: from pairs of rows by columns to
 // columns by pairs of rows.
-void turn_tile(const Bf16Bits* from, Bf16Bits* to) {
+void transpose_tile(const Bf16Bits* from, Bf16Bits* to) {
   for (int i = 0; i < 16; ++i) {
     for (int j = 0; j < 16; ++j) {
       std::memcpy(to + j * 32 + i * 2, from + i * 32 + j * 2,
@@ -120,22 +117,8 @@ void turn_tile(const Bf16Bits* from, Bf16Bits* to) {
   }
 }
 
-std::int64_t bytes_of(Storage storage) {
-  return storage == Storage::kFloat32 ? 4 : 2;
-}
-
 void store_row(const float* from, std::int64_t n, Storage storage, void* to) {
-  const auto store = [&]<typename T>(T* out) {
-    for (std::int64_t c = 0; c < n; ++c) out[c] = T(from[c]);
-  };
-  switch (storage) {
-    case Storage::kFloat32:
-      return store(static_cast<float*>(to));
-    case Storage::kBFloat16:
-      return store(static_cast<BFloat16*>(to));
-    case Storage::kFloat16:
-      return store(static_cast<Float16*>(to));
-  }
+  for (std::int64_t c = 0; c < n; ++c) store_element(from[c], storage, to, c);
 }
 
 class HeadBackward {
@@ -220,8 +203,8 @@ class HeadBackward {
       Bf16Bits* const to =
           transposed + (strip / kBundleStrips * panels + panel) * kPanelTiles +
           strip % kBundleStrips * 2 * kTileBf16;
-      turn_tile(pairs, to);
-      turn_tile(pairs + kTileBf16, to + kTileBf16);
+      transpose_tile(pairs, to);
+      transpose_tile(pairs + kTileBf16, to + kTileBf16);
     }
     return finite;
   }
@@ -237,10 +220,10 @@ class HeadBackward {
       queries[r] = strip.rows[r]->q;
       d_outs[r] = head_.backward_rows[i].d_out;
     }
-    pack_rows(queries, d_k_, s, m_.queries, m_.turned_queries, strip.norms);
+    pack_rows(queries, d_k_, s, m_.queries, m_.transposed_queries, strip.norms);
     float unused[kStripRows];
     strip.non_finite =
-        !pack_rows(d_outs, d_v_, s, m_.d_outs, m_.turned_d_outs, unused);
+        !pack_rows(d_outs, d_v_, s, m_.d_outs, m_.transposed_d_outs, unused);
     strip.begin = head_.kv_len;
     strip.end = strip.all_begin = 0;
     strip.all_end = head_.kv_len;
@@ -254,11 +237,12 @@ class HeadBackward {
       strip.all_begin = std::max(strip.all_begin, row.begin);
       strip.all_end = std::min(strip.all_end, row.end);
       const float norm = strip.norms[r];
-      const float unit = !block_.cosine ? 1.0f : norm == 0 ? 0.0f : 1 / norm;
+      const float unit = !block_.score.cosine ? 1.0f
+                         : norm == 0          ? 0.0f
+                                              : 1 / norm;
       strip.key_scale[r] = row.scale * unit;
-      strip.scale[r] = strip.key_scale[r] * kToLog2;
-      strip.log2_sums[r] =
-          real && *row.lse != -kInf ? *row.lse * kToLog2 : kInf;
+      strip.scale[r] = strip.key_scale[r] * kLog2E;
+      strip.log2_sums[r] = real && *row.lse != -kInf ? *row.lse * kLog2E : kInf;
       strip.deltas[r] = real ? delta_of(s * kStripRows + r, r) : 0.0f;
       strip.row_sums[r] = strip.slopes[r] = 0;
       if (real) head_.deltas[s * kStripRows + r] = strip.deltas[r];
@@ -283,15 +267,7 @@ class HeadBackward {
   }
 
   float element(const void* from, std::int64_t at) const {
-    switch (block_.keys.storage) {
-      case Storage::kBFloat16:
-        return static_cast<float>(static_cast<const BFloat16*>(from)[at]);
-      case Storage::kFloat16:
-        return static_cast<float>(static_cast<const Float16*>(from)[at]);
-      case Storage::kFloat32:
-        break;
-    }
-    return static_cast<const float*>(from)[at];
+    return load_element(from, block_.keys.storage, at);
   }
 
   // ---- a block of keys ----
@@ -374,11 +350,11 @@ class HeadBackward {
                    .sums = nullptr};
     f_.score(keys_, work);
     const std::size_t bytes = sizeof(float) * kGroupFloats * slots;
-    if (block_.softcap != 0) std::memcpy(m_.raw, m_.scores, bytes);
+    if (block_.score.bend_products()) std::memcpy(m_.raw, m_.scores, bytes);
     const Bf16Modifier modifier{
         .block = &block_,
         .rows = strip.rows,
-        .key_norms = block_.cosine ? keys_.key_norms : nullptr,
+        .key_norms = block_.score.cosine ? keys_.key_norms : nullptr,
         .kv_len = head_.kv_len};
     float max[kStripRows];
     bf16_finish_scores(modifier, work, max);
@@ -390,23 +366,24 @@ class HeadBackward {
     } else {
       f_.score(values_, of_values);
     }
-    bf16_differentiate({.modifier = &modifier,
-                        .strip = &work,
-                        .products = m_.products,
-                        .raw = block_.softcap != 0 ? m_.raw : nullptr,
-                        .log2_sums = strip.log2_sums,
-                        .deltas = strip.deltas,
-                        .scales = strip.key_scale,
-                        .wants_rows = block_.has_bias || block_.has_alibi,
-                        .row_sums = strip.row_sums,
-                        .slopes = strip.slopes,
-                        .d_bias = strip.d_bias,
-                        .first_group = first,
-                        .weights = m_.weights + in_bundle * 2 * kTileBf16,
-                        .d_keys = m_.d_scores_right + in_bundle * 2 * kTileBf16,
-                        .right_stride = kPanelTiles,
-                        .d_queries = m_.d_scores_left +
-                                     in_bundle * kChunkGroups * 2 * kTileBf16});
+    bf16_differentiate(
+        {.modifier = &modifier,
+         .strip = &work,
+         .products = m_.products,
+         .raw = block_.score.bend_products() ? m_.raw : nullptr,
+         .log2_sums = strip.log2_sums,
+         .deltas = strip.deltas,
+         .scales = strip.key_scale,
+         .wants_rows = block_.score.has_bias || block_.score.has_alibi,
+         .row_sums = strip.row_sums,
+         .slopes = strip.slopes,
+         .d_bias = strip.d_bias,
+         .first_group = first,
+         .weights = m_.weights + in_bundle * 2 * kTileBf16,
+         .d_keys = m_.d_scores_right + in_bundle * 2 * kTileBf16,
+         .right_stride = kPanelTiles,
+         .d_queries =
+             m_.d_scores_left + in_bundle * kChunkGroups * 2 * kTileBf16});
     if (strip.non_finite) {
       for (int slot = 0; slot < slots; ++slot) {
         add_non_finite(s, in_bundle, groups[slot] - first);
@@ -463,10 +440,10 @@ class HeadBackward {
   void multiply(std::int64_t bundle, int strips, std::int64_t first,
                 int count) {
     for (int group = 0; group < count; ++group) {
-      add_transposed(m_.turned_d_outs, v_panels_, bundle, strips,
+      add_transposed(m_.transposed_d_outs, v_panels_, bundle, strips,
                      m_.weights + group * kPanelTiles,
                      m_.d_values + group * v_panels_ * kProductFloats);
-      add_transposed(m_.turned_queries, k_panels_, bundle, strips,
+      add_transposed(m_.transposed_queries, k_panels_, bundle, strips,
                      m_.d_scores_right + group * kPanelTiles,
                      m_.d_keys + group * k_panels_ * kProductFloats);
     }
@@ -534,7 +511,7 @@ class HeadBackward {
     for (std::int64_t c = 0; c < d_k_; ++c) {
       m_.row[c] = *sum_at(m_.d_keys, k_panels_, group, c, at);
     }
-    if (block_.cosine) {
+    if (block_.score.cosine) {
       const auto* const k = static_cast<const std::byte*>(block_.keys.k) +
                             key * block_.keys.k_stride * bytes_of(storage);
       bf16_round_row(k, storage, d_k_, d_k_, m_.staging);
@@ -565,7 +542,9 @@ class HeadBackward {
     bf16_round_row(row.q, block_.keys.storage, d_k_, d_k_, m_.staging);
     if (head_.d_scales != nullptr) {
       const float norm = strip.norms[r];
-      const float unit = !block_.cosine ? 1.0f : norm == 0 ? 0.0f : 1 / norm;
+      const float unit = !block_.score.cosine ? 1.0f
+                         : norm == 0          ? 0.0f
+                                              : 1 / norm;
       float sum = 0;
       // A row that sees nothing gives nothing, be its query NaN.
       for (std::int64_t c = 0; c < d_k_ && !nothing; ++c) {
@@ -577,7 +556,8 @@ class HeadBackward {
     for (std::int64_t c = 0; c < d_k_ && !nothing; ++c) {
       m_.row[c] *= row.scale;
     }
-    if (block_.cosine) project_out(m_.staging, strip.norms[r], d_k_, m_.row);
+    if (block_.score.cosine)
+      project_out(m_.staging, strip.norms[r], d_k_, m_.row);
     store_row(m_.row, d_k_, block_.keys.storage, head_.backward_rows[i].d_q);
   }
 

@@ -126,12 +126,12 @@ class Differentiator {
     if (job_.wants_rows) add_to_row(r, key, added);
   }
 
-  // Forward: cap * tanh(product / cap). No slope where there is no gradient.
+  // No slope where there is no gradient.
   HWY_INLINE Vec cap_slope(int at, int r, std::int64_t key, Vec ds) const {
     const Tag d;
     const Vec score = scale_product(*job_.modifier, hn::Load(d, job_.raw + at),
                                     strip_.scale[r], key);
-    const Vec slope = Softcap::slope(Softcap(block_.softcap).tangent(score));
+    const Vec slope = ScoreModifier(block_.score).slope(score);
     return hn::IfThenElse(hn::Eq(ds, hn::Zero(d)), hn::Zero(d), slope);
   }
 
@@ -147,9 +147,9 @@ class Differentiator {
       slope += added[i] * (distance < 0 ? -distance : distance);
     }
     job_.row_sums[r] += sum;
-    if (block_.has_alibi) job_.slopes[r] -= slope;
+    if (block_.score.has_alibi) job_.slopes[r] -= slope;
     float* const d_bias = job_.d_bias[r];
-    if (d_bias == nullptr || block_.bias_key_stride == 0) return;
+    if (d_bias == nullptr || block_.score.bias_key_stride == 0) return;
     for (std::int64_t i = 0; i < n; ++i) d_bias[key + i] += added[i];
   }
 

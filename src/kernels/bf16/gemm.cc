@@ -34,9 +34,6 @@ std::int64_t panels_of(std::int64_t count) {
 // Elements of a panel.
 std::int64_t panel_size(std::int64_t k) { return steps_of(k) * 2 * kTileBf16; }
 
-std::int64_t bytes_of(Storage storage) {
-  return storage == Storage::kFloat32 ? 4 : 2;
-}
 const void* row_of(const Bf16Rows& rows, std::int64_t i) {
   return static_cast<const std::byte*>(rows.data) +
          i * rows.stride * bytes_of(rows.storage);
@@ -177,22 +174,7 @@ std::int64_t place_of(std::int64_t column, std::int64_t at, std::int64_t k) {
 }
 
 float value_at(const Bf16Rows& rows, std::int64_t row, std::int64_t at) {
-  const std::byte* const from =
-      static_cast<const std::byte*>(row_of(rows, row));
-  const auto load = [&]<typename T>(T value) {
-    std::memcpy(&value, from + at * static_cast<std::int64_t>(sizeof(T)),
-                sizeof(T));
-    return static_cast<float>(value);
-  };
-  switch (rows.storage) {
-    case Storage::kBFloat16:
-      return load(BFloat16());
-    case Storage::kFloat16:
-      return load(Float16());
-    case Storage::kFloat32:
-      break;
-  }
-  return load(0.0f);
+  return load_element(row_of(rows, row), rows.storage, at);
 }
 
 // For machines with no vectors that we know.
@@ -205,22 +187,7 @@ void plain_gemm(const Bf16Gemm& job) {
         sum += static_cast<float>(BFloat16(value_at(job.a, i, at))) *
                std::bit_cast<float>(std::uint32_t{b} << 16);
       }
-      std::byte* const to = static_cast<std::byte*>(job.c) +
-                            (i * job.c_stride + j) * bytes_of(job.c_storage);
-      const auto store = [&](auto value) {
-        std::memcpy(to, &value, sizeof(value));
-      };
-      switch (job.c_storage) {
-        case Storage::kFloat32:
-          store(sum);
-          break;
-        case Storage::kBFloat16:
-          store(BFloat16(sum));
-          break;
-        case Storage::kFloat16:
-          store(Float16(sum));
-          break;
-      }
+      store_element(sum, job.c_storage, job.c, i * job.c_stride + j);
     }
   }
 }

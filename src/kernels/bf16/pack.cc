@@ -3,52 +3,19 @@
 #include <cmath>
 #include <cstring>
 
+#include "core/memory_layout.h"
 #include "kernels/bf16/attention.h"
 #include "kernels/bf16/passes.h"
 
 namespace regard::kernels {
 namespace {
 
-constexpr std::size_t kLine = 64;
-
-constexpr std::size_t line_up(std::size_t bytes) {
-  return (bytes + kLine - 1) / kLine * kLine;
-}
-
 int key_steps(std::int64_t d_k) { return static_cast<int>((d_k + 31) / 32); }
 int value_tiles(std::int64_t d_v) { return static_cast<int>((d_v + 15) / 16); }
-
-// Where the parts of a head start, and its size.
-struct HeadLayout {
-  std::size_t keys, values, key_norms, max_norms, finite, size;
-
-  HeadLayout(std::int64_t kv_len, std::int64_t d_k, std::int64_t d_v) {
-    const auto groups = static_cast<std::size_t>(bf16_groups(kv_len));
-    std::size_t used = 0;
-    const auto take = [&](std::size_t bytes) {
-      const std::size_t at = used;
-      used += line_up(bytes);
-      return at;
-    };
-    constexpr std::size_t kTileBytes = kTileBf16 * sizeof(Bf16Bits);
-    keys = take(groups * 2 * static_cast<std::size_t>(key_steps(d_k)) *
-                kTileBytes);
-    values =
-        take(groups * static_cast<std::size_t>(value_tiles(d_v)) * kTileBytes);
-    key_norms = take(groups * kGroupKeys * sizeof(float));
-    max_norms = take(groups * sizeof(float));
-    finite = take(groups * sizeof(bool));
-    size = used;
-  }
-};
 
 std::size_t staging_elements(std::int64_t d_k, std::int64_t d_v) {
   return static_cast<std::size_t>(
       std::max(key_steps(d_k) * 32, value_tiles(d_v) * 16));
-}
-
-std::size_t bytes_of(Storage storage) {
-  return storage == Storage::kFloat32 ? 4 : 2;
 }
 
 // The rows of one group as bf16, padded to `padded` elements: where they lie if
@@ -62,8 +29,7 @@ struct GroupRows {
     const bool in_place = storage == Storage::kBFloat16 && n == padded;
     for (int i = 0; i < kGroupKeys; ++i) {
       const void* const at =
-          static_cast<const std::byte*>(from) +
-          i * stride * static_cast<std::int64_t>(bytes_of(storage));
+          static_cast<const std::byte*>(from) + i * stride * bytes_of(storage);
       if (in_place && i < keys) {
         row[i] = static_cast<const Bf16Bits*>(at);
         continue;
@@ -77,8 +43,7 @@ struct GroupRows {
 
 const std::byte* key_at(const void* from, Storage storage, std::int64_t stride,
                         std::int64_t key) {
-  return static_cast<const std::byte*>(from) +
-         key * stride * static_cast<std::int64_t>(bytes_of(storage));
+  return static_cast<const std::byte*>(from) + key * stride * bytes_of(storage);
 }
 
 // Zero in the place of what is not finite: a weight of zero makes NaN of it.
@@ -88,24 +53,36 @@ void clean_tiles(Bf16Bits* tiles, int count) {
   }
 }
 
+// Where the parts of a head are in `memory`; returns what they take.
+std::size_t lay_out(std::byte* memory, std::int64_t d_k, std::int64_t d_v,
+                    Bf16Head& head) {
+  const std::int64_t groups = bf16_groups(head.kv_len);
+  MemoryLayout parts(memory);
+  parts.take(head.keys, groups * 2 * key_steps(d_k) * kTileBf16);
+  parts.take(head.values, groups * value_tiles(d_v) * kTileBf16);
+  parts.take(head.key_norms, groups * kGroupKeys);
+  parts.take(head.max_norms, groups);
+  parts.take(head.values_are_finite, groups);
+  return parts.used();
+}
+
 }  // namespace
 
 std::size_t bf16_head_bytes(std::int64_t kv_len, std::int64_t d_k,
                             std::int64_t d_v) {
-  return HeadLayout(kv_len, d_k, d_v).size;
+  Bf16Head head{};
+  head.kv_len = kv_len;
+  return lay_out(nullptr, d_k, d_v, head);
 }
 
 Bf16Head bf16_head(std::byte* memory, std::int64_t kv_len, std::int64_t d_k,
                    std::int64_t d_v) {
-  const HeadLayout at(kv_len, d_k, d_v);
-  return {.keys = reinterpret_cast<Bf16Bits*>(memory + at.keys),
-          .values = reinterpret_cast<Bf16Bits*>(memory + at.values),
-          .key_norms = reinterpret_cast<float*>(memory + at.key_norms),
-          .max_norms = reinterpret_cast<float*>(memory + at.max_norms),
-          .values_are_finite = reinterpret_cast<bool*>(memory + at.finite),
-          .kv_len = kv_len,
-          .key_steps = key_steps(d_k),
-          .value_tiles = value_tiles(d_v)};
+  Bf16Head head{};
+  head.kv_len = kv_len;
+  head.key_steps = key_steps(d_k);
+  head.value_tiles = value_tiles(d_v);
+  lay_out(memory, d_k, d_v, head);
+  return head;
 }
 
 std::size_t bf16_pack_scratch_bytes(std::int64_t d_k, std::int64_t d_v) {

@@ -72,10 +72,6 @@ HWY_INLINE void store_stored(Vec value, Storage storage, void* to,
   }
 }
 
-HWY_INLINE std::int64_t bytes_of(Storage storage) {
-  return storage == Storage::kFloat32 ? 4 : 2;
-}
-
 HWY_INLINE void round_row(const void* from, Storage storage, std::int64_t n,
                           std::int64_t padded, Bf16Bits* to) {
   if (storage == Storage::kBFloat16) {
@@ -275,7 +271,10 @@ HWY_INLINE Vec scale_product(const Bf16Modifier& modifier, Vec product,
 class ScoreFinisher {
  public:
   HWY_INLINE ScoreFinisher(const Bf16Modifier& modifier, const Bf16Strip& strip)
-      : modifier_(modifier), block_(*modifier.block), strip_(strip) {}
+      : modifier_(modifier),
+        block_(*modifier.block),
+        strip_(strip),
+        score_(modifier.block->score) {}
 
   // Returns the row's largest score.
   HWY_INLINE float finish_row(int r) const {
@@ -292,7 +291,7 @@ class ScoreFinisher {
       const std::int64_t key = strip_.groups[slot] * kGroupKeys;
       HWY_ALIGN float copy[kGroupKeys];
       const float* bias = nullptr;
-      if (block_.has_bias && block_.bias_key_stride == 1) {
+      if (block_.score.has_bias && block_.score.bias_key_stride == 1) {
         bias = whole_group(row.bias + key, modifier_.kv_len - key, copy);
       }
       for (int c = 0; c < kGroupKeys; c += kBf16Lanes) {
@@ -309,29 +308,21 @@ class ScoreFinisher {
   }
 
  private:
-  // Softcap, bias and ALiBi, in this order.
   HWY_INLINE Vec modify(Vec y, const AttentionRow& row, const float* bias,
                         std::int64_t key, int c) const {
     const Tag d;
-    if (block_.softcap != 0) {
-      const Softcap softcap(block_.softcap);
-      y = softcap.score(softcap.tangent(y));
-    }
-    if (block_.has_bias) {
-      y = add_bias(
-          y, bias == nullptr ? hn::Set(d, *row.bias) : hn::LoadU(d, bias));
-    }
-    if (block_.has_alibi) {
-      const Vec from = hn::Set(d, row.alibi_position - static_cast<float>(key));
-      y = add_alibi(y, hn::Set(d, row.alibi_slope * kLog2E), from,
-                    hn::Iota(d, static_cast<float>(c)));
-    }
-    return y;
+    const auto bias_of_keys = [&]() HWY_ATTR {
+      return bias == nullptr ? hn::Set(d, *row.bias) : hn::LoadU(d, bias);
+    };
+    return score_(y, bias_of_keys, hn::Set(d, row.alibi_slope * kLog2E),
+                  hn::Set(d, row.alibi_position - static_cast<float>(key)),
+                  hn::Iota(d, static_cast<float>(c)));
   }
 
   const Bf16Modifier& modifier_;
   const AttentionBlock& block_;
   const Bf16Strip& strip_;
+  const ScoreModifier score_;
 };
 
 void FinishScores(const Bf16Modifier& modifier, const Bf16Strip& strip,

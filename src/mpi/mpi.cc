@@ -24,8 +24,11 @@ double seconds_since(Clock::time_point start) {
 constexpr int kData = 1;
 constexpr int kHere = 2;
 constexpr int kGoodbye = 3;
-// Seconds that a rank asks again and again before it sleeps in between.
-constexpr double kShortWait = 1e-4;
+// Seconds that a rank asks again and again before it sleeps in between: a core
+// that was given away may come back after a time slice of several milliseconds.
+// Where ranks share cores, it is another one's that it keeps.
+constexpr double kShortWait = 1e-3;
+constexpr double kShortWaitOnSharedCores = 1e-4;
 constexpr double kLongestSleep = 1e-3;
 // MPI counts in int; longer messages go in pieces.
 constexpr std::size_t kPiece = std::size_t{1} << 30;
@@ -50,6 +53,11 @@ class MpiCommunicator : public dist::Communicator {
     }
     MPI_Comm_rank(MPI_COMM_WORLD, &rank_);
     MPI_Comm_size(MPI_COMM_WORLD, &size_);
+    if (size_ > 1 &&
+        ranks_of_machine() >
+            static_cast<int>(std::thread::hardware_concurrency())) {
+      short_wait_ = kShortWaitOnSharedCores;
+    }
     if (size_ > 1) watch_ = std::thread([this] { watch(); });
   }
 
@@ -98,6 +106,16 @@ class MpiCommunicator : public dist::Communicator {
   }
 
  private:
+  static int ranks_of_machine() {
+    MPI_Comm machine;
+    int count = 1;
+    MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL,
+                        &machine);
+    MPI_Comm_size(machine, &count);
+    MPI_Comm_free(&machine);
+    return count;
+  }
+
   // Asks MPI, which moves everything that is under way; where all of these
   // are done, they are forgotten. Holds mutex_.
   static bool all_done(std::vector<MPI_Request>& requests) {
@@ -119,7 +137,7 @@ class MpiCommunicator : public dist::Communicator {
       // Short waits cost a core; long ones cost it to whoever else is on it.
       // A sleep, and no yield, which gives a whole time slice away.
       const double waited = seconds_since(start);
-      if (waited >= kShortWait) {
+      if (waited >= short_wait_) {
         std::this_thread::sleep_for(std::chrono::duration<double>(
             std::min(waited / 16, kLongestSleep)));
       }
@@ -218,6 +236,7 @@ class MpiCommunicator : public dist::Communicator {
   Options options_;
   int rank_ = 0;
   int size_ = 1;
+  double short_wait_ = kShortWait;
   std::mutex mutex_;  // MPI's
   std::vector<MPI_Request> sends_, receives_;
   std::mutex wake_mutex_;  // of leaving_

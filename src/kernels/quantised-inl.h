@@ -34,15 +34,25 @@ struct TileLayout {
         groups(layout.groups()),
         group(layout.group),
         scale_bytes(layout.scale_bytes()),
-        group_bytes(layout.group_bytes()),
-        half_scales(layout.scales == ScaleType::kFloat16),
-        has_minima(layout.has_minima) {}
+        group_bytes(layout.group_bytes()) {}
   RoundedRowLayout row;
   std::int64_t groups, group;
   std::size_t scale_bytes, group_bytes;
-  // Asked once for each group, which costs nothing; tiles of their own for each
-  // answer would be four times the code.
+};
+
+// What a group has beside its codes. Asked for each group where codes have 8
+// bits, which costs nothing: tiles of their own would be four times the code.
+// Groups of 4 bits are so short that asking costs a tenth.
+struct AnyForm {
+  explicit AnyForm(const QuantisedLayout& layout)
+      : half_scales(layout.scales == ScaleType::kFloat16),
+        has_minima(layout.has_minima) {}
   bool half_scales, has_minima;
+};
+template <bool kHalfScales, bool kHasMinima>
+struct FixedForm {
+  explicit FixedForm(const QuantisedLayout&) {}
+  static constexpr bool half_scales = kHalfScales, has_minima = kHasMinima;
 };
 
 // The operations on 16 columns that a tile consists of, on each target.
@@ -192,9 +202,9 @@ HWY_INLINE void add_wide_products(const Ints (&codes)[kParts],
 constexpr std::size_t kPartBytes = sizeof(Ints);
 constexpr int kPartColumns = kColumns / kParts;
 
-HWY_INLINE Floats load_scales(const TileLayout& layout, const std::byte* at,
-                              int part) {
-  if (layout.half_scales) return load_halves(at + part * kPartColumns * 2);
+template <typename Form>
+HWY_INLINE Floats load_scales(const Form& form, const std::byte* at, int part) {
+  if (form.half_scales) return load_halves(at + part * kPartColumns * 2);
   return load_floats(reinterpret_cast<const float*>(at) + part * kPartColumns);
 }
 
@@ -273,9 +283,10 @@ HWY_INLINE void sum_group_4(const std::byte* HWY_RESTRICT codes,
   }
 }
 
-template <int kRows, CodeBits kBits>
-HWY_INLINE void quantised_tile(const TileLayout& layout, const std::byte* panel,
-                               const std::byte* a, const float* bias, float* c,
+template <int kRows, CodeBits kBits, typename Form>
+HWY_INLINE void quantised_tile(const TileLayout& layout, const Form& form,
+                               const std::byte* panel, const std::byte* a,
+                               const float* bias, float* c,
                                std::int64_t c_stride) {
   constexpr bool kWide = kBits == CodeBits::k8;
   const std::int64_t groups = layout.groups;
@@ -302,7 +313,7 @@ HWY_INLINE void quantised_tile(const TileLayout& layout, const std::byte* panel,
       for (int p = 0; p < kParts; ++p) sum[r][p] = zero_ints();
     }
     const std::byte* const codes =
-        panel + (layout.has_minima ? 2 : 1) * scale_bytes;
+        panel + (form.has_minima ? 2 : 1) * scale_bytes;
     if constexpr (kWide) {
       sum_group_8<kRows>(codes, layout.group, x, row.bytes, sum);
     } else {
@@ -311,7 +322,7 @@ HWY_INLINE void quantised_tile(const TileLayout& layout, const std::byte* panel,
     x += x_bytes;
     HWY_UNROLL(2)
     for (int p = 0; p < kParts; ++p) {
-      const Floats scale = load_scales(layout, panel, p);
+      const Floats scale = load_scales(form, panel, p);
       HWY_UNROLL(6)
       for (int r = 0; r < kRows; ++r) {
         Floats factor = scale;
@@ -320,8 +331,8 @@ HWY_INLINE void quantised_tile(const TileLayout& layout, const std::byte* panel,
         }
         total[r][p] = multiply_add(to_floats(sum[r][p]), factor, total[r][p]);
       }
-      if (layout.has_minima) {
-        const Floats minimum = load_scales(layout, panel + scale_bytes, p);
+      if (form.has_minima) {
+        const Floats minimum = load_scales(form, panel + scale_bytes, p);
         HWY_UNROLL(6)
         for (int r = 0; r < kRows; ++r) {
           total[r][p] = multiply_add(
@@ -348,9 +359,9 @@ HWY_INLINE void quantised_tile(const TileLayout& layout, const std::byte* panel,
 
 #else  // any other target: the definition, column by column
 
-HWY_INLINE float scale_at(const TileLayout& layout, const std::byte* at,
-                          int column) {
-  if (layout.half_scales) {
+template <typename Form>
+HWY_INLINE float scale_at(const Form& form, const std::byte* at, int column) {
+  if (form.half_scales) {
     Float16 half;
     std::memcpy(&half.bits, at + 2 * column, 2);
     return static_cast<float>(half);
@@ -373,9 +384,10 @@ HWY_INLINE int code_at(const std::byte* codes, std::int64_t i, int column) {
   }
 }
 
-template <int kRows, CodeBits kBits>
-HWY_INLINE void quantised_tile(const TileLayout& layout, const std::byte* panel,
-                               const std::byte* a, const float* bias, float* c,
+template <int kRows, CodeBits kBits, typename Form>
+HWY_INLINE void quantised_tile(const TileLayout& layout, const Form& form,
+                               const std::byte* panel, const std::byte* a,
+                               const float* bias, float* c,
                                std::int64_t c_stride) {
   constexpr bool kWide = kBits == CodeBits::k8;
   using Code = std::conditional_t<kWide, std::int16_t, std::int8_t>;
@@ -391,16 +403,16 @@ HWY_INLINE void quantised_tile(const TileLayout& layout, const std::byte* panel,
       const std::byte* at = panel;
       for (std::int64_t g = 0; g < groups; ++g, at += layout.group_bytes) {
         const std::byte* const codes =
-            at + (layout.has_minima ? 2 : 1) * scale_bytes;
+            at + (form.has_minima ? 2 : 1) * scale_bytes;
         std::int32_t sum = 0;
         for (std::int64_t i = 0; i < layout.group; ++i) {
           sum += code_at<kBits>(codes, i, column) * x[g * layout.group + i];
         }
-        float factor = scale_at(layout, at, column);
+        float factor = scale_at(form, at, column);
         if (!kWide) factor *= scales[g];
         total = std::fma(static_cast<float>(sum), factor, total);
-        if (layout.has_minima) {
-          total = std::fma(scale_at(layout, at + scale_bytes, column), sums[g],
+        if (form.has_minima) {
+          total = std::fma(scale_at(form, at + scale_bytes, column), sums[g],
                            total);
         }
       }
@@ -413,26 +425,28 @@ HWY_INLINE void quantised_tile(const TileLayout& layout, const std::byte* panel,
 #endif
 
 // A tile of `rows` rows, at most kMost.
-template <int kMost, CodeBits kBits>
+template <int kMost, CodeBits kBits, typename Form>
 HWY_INLINE void tile_of(std::int64_t rows, const TileLayout& layout,
-                        const std::byte* panel, const std::byte* a,
-                        const float* bias, float* c, std::int64_t c_stride) {
+                        const Form& form, const std::byte* panel,
+                        const std::byte* a, const float* bias, float* c,
+                        std::int64_t c_stride) {
   if constexpr (kMost > 1) {
     if (rows < kMost) {
-      return tile_of<kMost - 1, kBits>(rows, layout, panel, a, bias, c,
+      return tile_of<kMost - 1, kBits>(rows, layout, form, panel, a, bias, c,
                                        c_stride);
     }
   }
-  quantised_tile<kMost, kBits>(layout, panel, a, bias, c, c_stride);
+  quantised_tile<kMost, kBits>(layout, form, panel, a, bias, c, c_stride);
 }
 
 // All rows over all panels: a panel stays in the cache while the rows pass.
-template <CodeBits kBits>
+template <CodeBits kBits, typename Form>
 HWY_NOINLINE void quantised_panels(const QuantisedGemm& job) {
   // The sums of a tile fill the registers of AVX2 but for the codes and inputs.
   constexpr int kRows = kBits == CodeBits::k8 ? 6 : 4;
   static_assert(kQuantisedRows % kRows == 0);
   const TileLayout layout(*job.layout);
+  const Form form(*job.layout);
   const std::size_t panel_bytes = job.layout->panel_bytes();
   const std::byte* panel = job.b;
   for (std::int64_t column = 0; column < job.n;
@@ -453,7 +467,7 @@ HWY_NOINLINE void quantised_panels(const QuantisedGemm& job) {
       const std::int64_t rows = std::min<std::int64_t>(kRows, job.m - row);
       float* const to = job.c + row * job.c_stride + column;
       HWY_ALIGN float c[kRows * kColumns];
-      tile_of<kRows, kBits>(rows, layout, panel, a, bias, fits ? to : c,
+      tile_of<kRows, kBits>(rows, layout, form, panel, a, bias, fits ? to : c,
                             fits ? job.c_stride : kColumns);
       for (std::int64_t r = 0; r < (fits ? 0 : rows); ++r) {
         std::copy_n(c + r * kColumns, columns, to + r * job.c_stride);

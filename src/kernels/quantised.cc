@@ -20,12 +20,19 @@ namespace HWY_NAMESPACE {
 void run_round_groups(const RoundedGroups& row) { round_groups(row); }
 void run_round_wide(const RoundedWide& row) { round_wide(row); }
 
+template <bool kHalfScales>
+void run_4(const QuantisedGemm& job) {
+  job.layout->has_minima
+      ? quantised_panels<CodeBits::k4, FixedForm<kHalfScales, true>>(job)
+      : quantised_panels<CodeBits::k4, FixedForm<kHalfScales, false>>(job);
+}
 void run_quantised_gemm(const QuantisedGemm& job) {
   switch (job.layout->bits) {
     case CodeBits::k8:
-      return quantised_panels<CodeBits::k8>(job);
+      return quantised_panels<CodeBits::k8, AnyForm>(job);
     case CodeBits::k4:
-      return quantised_panels<CodeBits::k4>(job);
+      return job.layout->scales == ScaleType::kFloat16 ? run_4<true>(job)
+                                                       : run_4<false>(job);
   }
 }
 

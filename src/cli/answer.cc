@@ -7,6 +7,7 @@
 #include <memory>
 #include <numeric>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cli/bundled.h"
@@ -89,11 +90,10 @@ void show(const tasks::Story& story, const tasks::Answer& answer, bool json) {
                  {"probability", answer.probability},
                  {"sentences", Json::array()}};
     for (std::size_t s = 0; s < story.sentences.size(); ++s) {
-      line["sentences"].push_back(
-          {{"text", story.sentences[s]}, {"attention", answer.looked_at[s]}});
-      if (!answer.support.empty()) {
-        line["sentences"].back()["support"] = answer.support[s];
-      }
+      Json sentence = {{"text", story.sentences[s]},
+                       {"attention", answer.looked_at[s]}};
+      if (!answer.support.empty()) sentence["support"] = answer.support[s];
+      line["sentences"].push_back(std::move(sentence));
     }
     return print(line.dump() + "\n");
   }

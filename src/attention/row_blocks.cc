@@ -96,11 +96,6 @@ std::size_t BlockMemory::lay_out(std::byte* base, Parts& parts) const {
   return memory.used();
 }
 
-std::size_t BlockMemory::bytes() const {
-  Parts parts{};
-  return lay_out(nullptr, parts);
-}
-
 AttentionBlock describe_call(const Problem<float>& p, std::int64_t index,
                              std::int64_t kv_head) {
   const auto& o = p.options;
@@ -181,7 +176,7 @@ AttentionBlock BlockMemory::describe(const RowBlock& block,
   const Problem<float>& p = problem_;
   const Entry e = p.entry(block.index);
   Parts parts{};
-  lay_out(thread_scratch(lay_out(nullptr, parts)), parts);
+  lay_out(thread_scratch(bytes_), parts);
   AttentionRow* const rows = parts.rows;
   AttentionBlock result = describe_call(p, block.index, block.kv_head);
   result.scratch = reinterpret_cast<float*>(parts.scratch);

@@ -80,10 +80,13 @@ class BlockMemory {
       : problem_(problem),
         rows_(static_cast<std::size_t>(rows)),
         dense_parts_(dense_parts),
-        kernel_bytes_(kernel_bytes) {}
+        kernel_bytes_(kernel_bytes) {
+    Parts parts{};
+    bytes_ = lay_out(nullptr, parts);
+  }
 
   // Of scratch, a thread.
-  std::size_t bytes() const;
+  std::size_t bytes() const { return bytes_; }
 
   // Describes `block` to the kernel. What it points to lives in the calling
   // thread's scratch, until that is asked for again.
@@ -101,6 +104,7 @@ class BlockMemory {
 
   const Problem<float>& problem_;
   const std::size_t rows_, dense_parts_, kernel_bytes_;
+  std::size_t bytes_ = 0;
 };
 
 }  // namespace regard::detail

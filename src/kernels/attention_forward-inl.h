@@ -132,18 +132,21 @@ class ForwardPass {
 
   // Writes out and lse; false if some sum was not finite.
   HWY_INLINE bool write(SplitState state) const {
-    const Tag d;
-    Vec probe = hn::Zero(d);
-    for (int r = 0; r < block_.row_count; ++r) {
-      const AttentionRow& row = block_.rows[r];
-      const float* from = state.out + r * scores_.value_stride();
-      const float sum = state.sum[r];
-      with_storage(block_.keys.storage, [&]<typename T>(T*) HWY_ATTR {
-        write_row(from, sum, static_cast<T*>(row.out), probe);
-      });
-      if (row.lse != nullptr) *row.lse = log_sum_exp(state.max[r], sum);
-    }
-    return hn::AllFalse(d, hn::IsNaN(probe));
+    bool finite = true;
+    // All rows in one call: what it captures would not stay in registers.
+    with_storage(block_.keys.storage, [&]<typename T>(T*) HWY_ATTR {
+      const Tag d;
+      Vec probe = hn::Zero(d);
+      for (int r = 0; r < block_.row_count; ++r) {
+        const AttentionRow& row = block_.rows[r];
+        const float sum = state.sum[r];
+        write_row(state.out + r * scores_.value_stride(), sum,
+                  static_cast<T*>(row.out), probe);
+        if (row.lse != nullptr) *row.lse = log_sum_exp(state.max[r], sum);
+      }
+      finite = hn::AllFalse(d, hn::IsNaN(probe));
+    });
+    return finite;
   }
 
  private:

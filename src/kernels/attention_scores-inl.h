@@ -115,11 +115,8 @@ class ScoreBlock {
   // scores.
   HWY_INLINE void load_keys(std::int64_t begin, std::int64_t end) {
     block_keys_ = {begin, end};
-    const auto run = [&]<typename T>(T*) HWY_ATTR
-        __attribute__((always_inline)) {
-      load<T>();
-    };
-    with_storage(block_.keys.storage, run);
+    with_storage(block_.keys.storage,
+                 [&]<typename T>(T*) HWY_ATTR { load<T>(); });
   }
 
   // The same with keys that the caller has packed.
@@ -277,11 +274,8 @@ class ScoreBlock {
 
   // queries [d_k][kGroupRows] <- the rows' q, scaled to log2.
   HWY_INLINE void pack_queries(int g) {
-    const auto run = [&]<typename T>(T*) HWY_ATTR
-        __attribute__((always_inline)) {
-      pack_queries_of<T>(g);
-    };
-    with_storage(block_.keys.storage, run);
+    with_storage(block_.keys.storage,
+                 [&]<typename T>(T*) HWY_ATTR { pack_queries_of<T>(g); });
   }
 
   template <typename T>

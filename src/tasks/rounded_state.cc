@@ -9,7 +9,9 @@
 #include <system_error>
 #include <utility>
 
+#include "io/atomic_file.h"
 #include "io/quote.h"
+#include "io/read_file.h"
 #include "ops/quantised_weights.h"
 #include "regard/core/error.h"
 #include "regard/core/float16.h"
@@ -112,12 +114,13 @@ std::int64_t bytes_of(const Tensor& tensor) {
   return tensor.size() * static_cast<std::int64_t>(size_of(tensor.dtype()));
 }
 
-void copy_settings(const fs::path& from, const fs::path& to, bool deep) {
+void copy_settings(const fs::path& from, const fs::path& to, bool deep,
+                   const char* where) {
   for (const fs::directory_entry& entry : fs::directory_iterator(from)) {
     const fs::path name = entry.path().filename();
     if (name.string().starts_with(".")) continue;
     if (entry.is_directory()) {
-      if (deep) copy_settings(entry.path(), to / name, deep);
+      if (deep) copy_settings(entry.path(), to / name, deep, where);
       continue;
     }
     constexpr const char* kKept[] = {".json", ".txt", ".model", ".md"};
@@ -128,7 +131,9 @@ void copy_settings(const fs::path& from, const fs::path& to, bool deep) {
                                          });
     if (!kept || name.string().ends_with(".index.json")) continue;
     fs::create_directories(to);
-    fs::copy_file(entry.path(), to / name);
+    io::AtomicFile copy(to / name, where);
+    copy.write(io::read_file(entry.path(), where));
+    copy.commit();
   }
 }
 
@@ -229,16 +234,27 @@ void save_rounded(const fs::path& from, const fs::path& to,
                   const fs::path& weights, bool deep,
                   const RoundedState& rounded, const SafetensorsFile& file,
                   const QuantizeOptions& options, const char* where) {
+  // In a folder beside it, which becomes `to` when it is whole.
+  const fs::path whole = to.has_filename() ? to : to.parent_path();
+  fs::path part = whole;
+  part += ".part";
+  std::error_code ignored;
+  fs::remove_all(part, ignored);  // of a run that was killed
   try {
-    copy_settings(from, to, deep);
-    const fs::path name = to / fs::relative(weights, from);
+    copy_settings(from, part, deep, where);
+    const fs::path name = part / fs::relative(weights, from);
     fs::create_directories(name.parent_path());
     auto metadata = file.metadata();
     metadata[kWeightsEntry] =
         options.to == ops::WeightStorage::kInt8 ? "int8" : "int4";
     save_safetensors(name, rounded.state, metadata);
+    fs::rename(part, whole);
   } catch (const fs::filesystem_error& refused) {
+    fs::remove_all(part, ignored);
     throw_io_error(where, refused.what());
+  } catch (...) {
+    fs::remove_all(part, ignored);
+    throw;
   }
 }
 

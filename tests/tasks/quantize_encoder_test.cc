@@ -124,6 +124,20 @@ TEST_F(QuantizeEncoder, SaysWhatItRefuses) {
   EXPECT_FALSE(fs::exists(to_));
 }
 
+TEST_F(QuantizeEncoder, LeavesNothingWhereAFileCannotBeCopied) {
+  write_encoder_folder(from_, {.width = 64, .inner = 128});
+  fs::create_symlink("nowhere", from_ / "more.json");
+  const auto run = [&] { quantize_encoder(from_, to_ / ""); };
+  EXPECT_THROW(run(), IoError);
+  // What stands beside it is what was there before.
+  for (const auto& entry : fs::directory_iterator(folder_.path())) {
+    EXPECT_EQ(entry.path(), from_);
+  }
+  fs::remove(from_ / "more.json");
+  run();
+  EXPECT_TRUE(fs::exists(to_ / "model.safetensors"));
+}
+
 TEST_F(QuantizeEncoder, CodesThatDoNotFitAreRefused) {
   for (const auto to : {WeightStorage::kInt8, WeightStorage::kInt4}) {
     made(to, {.width = 64, .inner = 128});

@@ -111,19 +111,32 @@ std::vector<Recommendation> best_items(std::span<const float> scores,
   const auto better = [](const Recommendation& a, const Recommendation& b) {
     return a.score != b.score ? a.score > b.score : a.item < b.item;
   };
-  // A heap with the worst of the best on top: most items are below it.
+  if (top == 0) return {};
+  // A heap with the worst of the best on top. Most items are below it, and are
+  // passed over by the block; an equal one comes later, and is no better.
+  constexpr std::size_t kBlock = 64;
   std::vector<Recommendation> best;
-  for (std::size_t i = 0; i < scores.size(); ++i) {
+  const auto consider = [&](std::size_t i) {
     const Recommendation one{static_cast<std::int32_t>(i), scores[i]};
     const bool full = std::ssize(best) == top;
-    if (top == 0 || (full && !better(one, best.front()))) continue;
-    if (known.contains(one.item)) continue;
+    if (full && !better(one, best.front())) return;
+    if (known.contains(one.item)) return;
     if (full) {
       std::pop_heap(best.begin(), best.end(), better);
       best.pop_back();
     }
     best.push_back(one);
     std::push_heap(best.begin(), best.end(), better);
+  };
+  for (std::size_t i = 0; i < scores.size(); i += kBlock) {
+    const std::size_t end = std::min(scores.size(), i + kBlock);
+    if (end - i == kBlock && std::ssize(best) == top) {
+      const float worst = best.front().score;
+      int above = 0;
+      for (std::size_t j = 0; j < kBlock; ++j) above += scores[i + j] > worst;
+      if (above == 0) continue;
+    }
+    for (std::size_t j = i; j < end; ++j) consider(j);
   }
   std::sort(best.begin(), best.end(), better);
   return best;

@@ -3,12 +3,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <set>
 
 #include "io/files.h"
 #include "regard/core/error.h"
+#include "regard/core/random.h"
 #include "regard/tasks/recommendation_score.h"
 #include "regard/tasks/recommender.h"
 #include "regard/tasks/samples.h"
@@ -273,6 +275,32 @@ TEST(BestItems, AreTheHighestThatWereNotSeen) {
   }
   EXPECT_THAT(items, ElementsAre(1, 3, 4));
   EXPECT_EQ(best_items(scores, {}, 10).size(), 5u);
+}
+
+TEST(BestItems, OfManyAreThoseOfASort) {
+  Random random(7);
+  for (const std::int64_t count : {63, 64, 65, 200, 1000}) {
+    std::vector<float> scores;  // many are equal
+    std::vector<std::int32_t> expected;
+    std::vector<std::int32_t> seen;
+    for (std::int32_t i = 0; i < count; ++i) {
+      scores.push_back(static_cast<float>(random.below(count / 4)));
+      (i % 5 == 0 ? seen : expected).push_back(i);
+    }
+    std::stable_sort(expected.begin(), expected.end(),
+                     [&](std::int32_t a, std::int32_t b) {
+                       return scores[static_cast<std::size_t>(a)] >
+                              scores[static_cast<std::size_t>(b)];
+                     });
+    for (const std::int64_t top : {64, 10, 1}) {
+      std::vector<std::int32_t> items;
+      for (const Recommendation& one : best_items(scores, seen, top)) {
+        items.push_back(one.item);
+      }
+      expected.resize(std::min(expected.size(), static_cast<std::size_t>(top)));
+      EXPECT_EQ(items, expected) << count << ", top " << top;
+    }
+  }
 }
 
 // A small model, trained on the sample as the program would.

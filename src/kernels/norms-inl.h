@@ -13,40 +13,39 @@
 
 #include "hwy/highway.h"
 #include "kernels/norms.h"
+#include "kernels/vector_ends-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace regard::kernels {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// At most 16 lanes, so that the chains are a whole number of vectors.
-using NormTag = hn::CappedTag<float, 16>;
-using NormVec = hn::Vec<NormTag>;
-constexpr std::int64_t kNormLanes =
-    static_cast<std::int64_t>(hn::MaxLanes(NormTag()));
-constexpr int kNormVecs = static_cast<int>(kNormChains / kNormLanes);
+constexpr int kNormVecs = static_cast<int>(kNormChains / kEndLanes);
 
 // All chains of one sum.
 class NormSum {
  public:
   HWY_INLINE NormSum() {
-    for (NormVec& v : sums_) v = hn::Zero(NormTag());
+    for (EndVec& v : sums_) v = hn::Zero(EndTag());
   }
-  HWY_INLINE NormVec& operator[](int i) { return sums_[i]; }
+  HWY_INLINE EndVec& operator[](int i) { return sums_[i]; }
 
   HWY_INLINE float total() const {
-    HWY_ALIGN float chain[kNormChains];
-    for (int i = 0; i < kNormVecs; ++i) {
-      hn::StoreU(sums_[i], NormTag(), chain + i * kNormLanes);
+    EndVec sums[kNormVecs];
+    for (int i = 0; i < kNormVecs; ++i) sums[i] = sums_[i];
+    for (int half = kNormVecs / 2; half > 0; half /= 2) {
+      for (int i = 0; i < half; ++i) sums[i] = hn::Add(sums[i], sums[i + half]);
     }
-    for (std::int64_t half = kNormChains / 2; half > 0; half /= 2) {
+    HWY_ALIGN float chain[kEndLanes];
+    hn::Store(sums[0], EndTag(), chain);
+    for (std::int64_t half = kEndLanes / 2; half > 0; half /= 2) {
       for (std::int64_t i = 0; i < half; ++i) chain[i] += chain[i + half];
     }
     return chain[0];
   }
 
  private:
-  NormVec sums_[kNormVecs];
+  EndVec sums_[kNormVecs];
 };
 
 // Calls body(index, chain vector, elements that count) for all of a row. A
@@ -56,38 +55,20 @@ HWY_INLINE void over_row(std::int64_t dim, const Body& body) {
   std::int64_t i = 0;
   for (; i + kNormChains <= dim; i += kNormChains) {
     for (int v = 0; v < kNormVecs; ++v) {
-      body(i + v * kNormLanes, v, kNormLanes);
+      body(i + v * kEndLanes, v, kEndLanes);
     }
   }
-  for (int v = 0; i < dim; ++v, i += kNormLanes) {
-    body(i, v, std::min(kNormLanes, dim - i));
+  // So many rounds, so that the chains stay in registers.
+  for (int v = 0; v < kNormVecs; ++v, i += kEndLanes) {
+    if (i >= dim) break;
+    body(i, v, std::min(kEndLanes, dim - i));
   }
-}
-
-// Elements past the end are zero.
-HWY_INLINE NormVec load_some(const float* from, std::int64_t count) {
-  const NormTag d;
-  if (count == kNormLanes) return hn::LoadU(d, from);
-  HWY_ALIGN float all[kNormLanes] = {};
-  std::copy_n(from, count, all);
-  return hn::Load(d, all);
-}
-
-HWY_INLINE void store_some(NormVec v, float* to, std::int64_t count) {
-  const NormTag d;
-  if (count == kNormLanes) {
-    hn::StoreU(v, d, to);
-    return;
-  }
-  HWY_ALIGN float all[kNormLanes];
-  hn::Store(v, d, all);
-  std::copy_n(all, count, to);
 }
 
 // Zero for the lanes that do not count, whatever they hold.
-HWY_INLINE NormVec only_first(NormVec v, std::int64_t count) {
-  if (count == kNormLanes) return v;
-  const NormTag d;
+HWY_INLINE EndVec only_first(EndVec v, std::int64_t count) {
+  if (count == kEndLanes) return v;
+  const EndTag d;
   return hn::IfThenElseZero(hn::FirstN(d, static_cast<std::size_t>(count)), v);
 }
 
@@ -96,52 +77,52 @@ HWY_INLINE float mean_of(float sum, std::int64_t dim) {
 }
 
 HWY_INLINE void rms_norm_row(const Norm& n, std::int64_t row) {
-  const NormTag d;
+  const EndTag d;
   const float* const x = n.x + row * n.x_stride;
   float* const y = n.y + row * n.y_stride;
   NormSum squares;
   over_row(n.dim, [&](std::int64_t i, int v, std::int64_t count) HWY_ATTR {
-    const NormVec a = load_some(x + i, count);
+    const EndVec a = load_left(x + i, count);
     squares[v] = hn::MulAdd(a, a, squares[v]);
   });
   const float rstd = 1.0f / std::sqrt(mean_of(squares.total(), n.dim) + n.eps);
   if (n.rstd != nullptr) n.rstd[row] = rstd;
-  const NormVec factor = hn::Set(d, rstd);
+  const EndVec factor = hn::Set(d, rstd);
   over_row(n.dim, [&](std::int64_t i, int, std::int64_t count) HWY_ATTR {
-    NormVec a = hn::Mul(load_some(x + i, count), factor);
-    if (n.gamma != nullptr) a = hn::Mul(a, load_some(n.gamma + i, count));
-    store_some(a, y + i, count);
+    EndVec a = hn::Mul(load_left(x + i, count), factor);
+    if (n.gamma != nullptr) a = hn::Mul(a, load_left(n.gamma + i, count));
+    store_left(a, y + i, count);
   });
 }
 
 HWY_INLINE void layer_norm_row(const Norm& n, std::int64_t row) {
-  const NormTag d;
+  const EndTag d;
   const float* const x = n.x + row * n.x_stride;
   float* const y = n.y + row * n.y_stride;
   // 1. The mean.
   NormSum sum;
   over_row(n.dim, [&](std::int64_t i, int v, std::int64_t count) HWY_ATTR {
-    sum[v] = hn::Add(sum[v], load_some(x + i, count));
+    sum[v] = hn::Add(sum[v], load_left(x + i, count));
   });
   const float mean = mean_of(sum.total(), n.dim);
   // 2. The variance, from the differences: mean(x^2) - mean^2 would cancel.
-  const NormVec centre = hn::Set(d, mean);
+  const EndVec centre = hn::Set(d, mean);
   NormSum squares;
   over_row(n.dim, [&](std::int64_t i, int v, std::int64_t count) HWY_ATTR {
-    const NormVec a =
-        only_first(hn::Sub(load_some(x + i, count), centre), count);
+    const EndVec a =
+        only_first(hn::Sub(load_left(x + i, count), centre), count);
     squares[v] = hn::MulAdd(a, a, squares[v]);
   });
   const float rstd = 1.0f / std::sqrt(mean_of(squares.total(), n.dim) + n.eps);
   if (n.mean != nullptr) n.mean[row] = mean;
   if (n.rstd != nullptr) n.rstd[row] = rstd;
   // 3. The row.
-  const NormVec factor = hn::Set(d, rstd);
+  const EndVec factor = hn::Set(d, rstd);
   over_row(n.dim, [&](std::int64_t i, int, std::int64_t count) HWY_ATTR {
-    NormVec a = hn::Mul(hn::Sub(load_some(x + i, count), centre), factor);
-    if (n.gamma != nullptr) a = hn::Mul(a, load_some(n.gamma + i, count));
-    if (n.beta != nullptr) a = hn::Add(a, load_some(n.beta + i, count));
-    store_some(a, y + i, count);
+    EndVec a = hn::Mul(hn::Sub(load_left(x + i, count), centre), factor);
+    if (n.gamma != nullptr) a = hn::Mul(a, load_left(n.gamma + i, count));
+    if (n.beta != nullptr) a = hn::Add(a, load_left(n.beta + i, count));
+    store_left(a, y + i, count);
   });
 }
 
@@ -150,35 +131,35 @@ HWY_INLINE void layer_norm_row(const Norm& n, std::int64_t row) {
 //   RMS norm    d_x = rstd * (g - h * mean(g * h)), mean = 0
 template <bool kCentred>
 HWY_INLINE void norm_backward_row(const NormBackward& n, std::int64_t row) {
-  const NormTag d;
+  const EndTag d;
   const float* const x = n.x + row * n.x_stride;
   const float* const d_y = n.d_y + row * n.d_y_stride;
   float* const d_x = n.d_x + row * n.d_x_stride;
-  const NormVec rstd = hn::Set(d, n.rstd[row]);
-  const NormVec centre = hn::Set(d, kCentred ? n.mean[row] : 0.0f);
+  const EndVec rstd = hn::Set(d, n.rstd[row]);
+  const EndVec centre = hn::Set(d, kCentred ? n.mean[row] : 0.0f);
   const auto normed = [&](std::int64_t i, std::int64_t count) HWY_ATTR {
-    NormVec a = load_some(x + i, count);
+    EndVec a = load_left(x + i, count);
     if constexpr (kCentred) a = hn::Sub(a, centre);
     return hn::Mul(a, rstd);
   };
   const auto gradient = [&](std::int64_t i, std::int64_t count) HWY_ATTR {
-    const NormVec g = load_some(d_y + i, count);
+    const EndVec g = load_left(d_y + i, count);
     if (n.gamma == nullptr) return g;
-    return hn::Mul(g, load_some(n.gamma + i, count));
+    return hn::Mul(g, load_left(n.gamma + i, count));
   };
   NormSum sum, product;
   over_row(n.dim, [&](std::int64_t i, int v, std::int64_t count) HWY_ATTR {
-    const NormVec g = gradient(i, count);
+    const EndVec g = gradient(i, count);
     if constexpr (kCentred) sum[v] = hn::Add(sum[v], g);
     product[v] = hn::MulAdd(g, only_first(normed(i, count), count), product[v]);
   });
-  const NormVec mean_g = hn::Set(d, mean_of(sum.total(), n.dim));
-  const NormVec mean_gh = hn::Set(d, mean_of(product.total(), n.dim));
+  const EndVec mean_g = hn::Set(d, mean_of(sum.total(), n.dim));
+  const EndVec mean_gh = hn::Set(d, mean_of(product.total(), n.dim));
   over_row(n.dim, [&](std::int64_t i, int, std::int64_t count) HWY_ATTR {
-    NormVec g = gradient(i, count);
+    EndVec g = gradient(i, count);
     if constexpr (kCentred) g = hn::Sub(g, mean_g);
     g = hn::NegMulAdd(normed(i, count), mean_gh, g);
-    store_some(hn::Mul(g, rstd), d_x + i, count);
+    store_left(hn::Mul(g, rstd), d_x + i, count);
   });
 }
 
@@ -186,14 +167,14 @@ HWY_INLINE void norm_backward_row(const NormBackward& n, std::int64_t row) {
 HWY_INLINE void norm_parameter_columns(const NormBackward& n, std::int64_t col,
                                        std::int64_t count, float* d_gamma,
                                        float* d_beta) {
-  const NormTag d;
-  NormVec gamma = hn::Zero(d), beta = hn::Zero(d);
+  const EndTag d;
+  EndVec gamma = hn::Zero(d), beta = hn::Zero(d);
   for (std::int64_t begin = 0; begin < n.rows; begin += kNormRowBlock) {
     const std::int64_t end = std::min(n.rows, begin + kNormRowBlock);
-    NormVec block_gamma = hn::Zero(d), block_beta = hn::Zero(d);
+    EndVec block_gamma = hn::Zero(d), block_beta = hn::Zero(d);
     for (std::int64_t row = begin; row < end; ++row) {
-      const NormVec g = load_some(n.d_y + row * n.d_y_stride + col, count);
-      NormVec h = load_some(n.x + row * n.x_stride + col, count);
+      const EndVec g = load_left(n.d_y + row * n.d_y_stride + col, count);
+      EndVec h = load_left(n.x + row * n.x_stride + col, count);
       if (n.mean != nullptr) h = hn::Sub(h, hn::Set(d, n.mean[row]));
       h = hn::Mul(h, hn::Set(d, n.rstd[row]));
       block_gamma = hn::MulAdd(g, h, block_gamma);
@@ -202,8 +183,8 @@ HWY_INLINE void norm_parameter_columns(const NormBackward& n, std::int64_t col,
     gamma = hn::Add(gamma, block_gamma);
     beta = hn::Add(beta, block_beta);
   }
-  if (d_gamma != nullptr) store_some(gamma, d_gamma + col, count);
-  if (d_beta != nullptr) store_some(beta, d_beta + col, count);
+  if (d_gamma != nullptr) store_left(gamma, d_gamma + col, count);
+  if (d_beta != nullptr) store_left(beta, d_beta + col, count);
 }
 
 }  // namespace HWY_NAMESPACE

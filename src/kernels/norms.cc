@@ -34,8 +34,8 @@ void run_layer_norm_backward(const NormBackward& norm) {
 void run_norm_parameter_gradients(const NormBackward& norm, std::int64_t begin,
                                   std::int64_t end, float* d_gamma,
                                   float* d_beta) {
-  for (std::int64_t col = begin; col < end; col += kNormLanes) {
-    norm_parameter_columns(norm, col, std::min(kNormLanes, end - col), d_gamma,
+  for (std::int64_t col = begin; col < end; col += kEndLanes) {
+    norm_parameter_columns(norm, col, std::min(kEndLanes, end - col), d_gamma,
                            d_beta);
   }
 }

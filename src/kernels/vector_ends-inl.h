@@ -23,13 +23,21 @@ using EndVec = hn::Vec<EndTag>;
 constexpr std::int64_t kEndLanes =
     static_cast<std::int64_t>(hn::MaxLanes(EndTag()));
 
-// The first `left` elements, and zeros; all lanes where left is larger.
+// The first `left` elements, at least one, and zeros; all lanes where left is
+// larger.
 HWY_INLINE EndVec load_left(const float* from, std::int64_t left) {
   const EndTag d;
   if (HWY_LIKELY(left >= kEndLanes)) return hn::LoadU(d, from);
+    // Masked loads touch no element past the end here, and need not wait for a
+    // copy to reach memory. (AVX2 has them for floats, whatever Highway says of
+    // the target as a whole.)
+#if HWY_TARGET == HWY_AVX2 || !HWY_MEM_OPS_MIGHT_FAULT
+  return hn::MaskedLoad(hn::FirstN(d, static_cast<std::size_t>(left)), d, from);
+#else
   HWY_ALIGN float all[kEndLanes] = {};
   std::copy_n(from, left, all);
   return hn::Load(d, all);
+#endif
 }
 
 HWY_INLINE void store_left(EndVec v, float* to, std::int64_t left) {

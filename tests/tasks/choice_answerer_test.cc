@@ -210,7 +210,7 @@ TEST(ChoiceAnswerer, LearnsToChooseByTheContext) {
         }
         return said;
       },
-      test.size(), 0.05);
+      test.size(), 1e-6);
 }
 
 }  // namespace

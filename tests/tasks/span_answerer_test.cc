@@ -303,7 +303,7 @@ TEST(SpanAnswerer, LearnsToQuoteFromTextsThatAreLongerThanAWindow) {
         }
         return said;
       },
-      test.size(), 0.05);
+      test.size(), 1e-4);
 }
 
 // What the script of SQuAD 1.1 prints for these.

@@ -51,6 +51,7 @@ constexpr const char* kFooter =
 of several, the file's name and a tab come first. --show draws each picture as
 the model sees it, and once more for each word, lit where the word looked. --json
 gives where each word looked as numbers, a row of places after the other.
+--weights is of the Transformer: MobileNetV2 stays float32.
 
 --view opens a page with one picture, its caption, and for each word what every
 head looked at; --export writes that page into a file. `regard view --help` tells

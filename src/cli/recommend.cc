@@ -47,7 +47,8 @@ with, all of it. For each item that is recommended there is a line: item, tab,
 score; items of the history never come. --why shows which items of the history
 weighed: by how much lower the score is without the item (occlusion), and which
 share of the attention goes to it (attention rollout). A name that holds a comma
-cannot stand in --history.
+cannot stand in --history. --weights is of the layers: the table of items stays
+float32.
 
 --score asks for the item of each user that was held out from training: HR@10
 and NDCG@10 among 100 random items that the user never took, chosen by --seed;

@@ -145,6 +145,33 @@ TEST_F(QuantizeTrained, EveryTaskKnowsTheTypesOfWeights) {
   }
 }
 
+TEST_F(QuantizeTrained, ASummarizerComputesWithWhatItsFileHas) {
+  ASSERT_EQ(quantize("dialogues", "int4").code, 0);
+  // Some dialogues of which the types write different summaries.
+  const std::string sample = folder_ / "sample";
+  ASSERT_EQ(run_regard({"sample", "summarize", "--out", sample}).code, 0);
+  std::ifstream all(fs::path(sample) / "test.jsonl");
+  std::string some;
+  std::string line;
+  for (int i = 1; i <= 46 && std::getline(all, line); ++i) {
+    if (i > 42) some += line + "\n";
+  }
+  write_text(folder_ / "some.jsonl", some);
+  const auto said = [&](std::vector<std::string> weights) {
+    std::vector<std::string> words = {
+        "summarize", "--model", out_, "--input", folder_ / "some.jsonl",
+        "--beam",    "1"};
+    words.insert(words.end(), weights.begin(), weights.end());
+    const Ended ended = run_regard(words);
+    EXPECT_EQ(ended.code, 0) << ended.err;
+    return ended.out;
+  };
+  const std::string stored = said({"--weights", "as-stored"});
+  EXPECT_EQ(stored, said({"--weights", "int4"}));
+  EXPECT_EQ(stored, said({}));
+  EXPECT_NE(stored, said({"--weights", "float32"}));
+}
+
 // What captioners and recommenders have beside their weights comes along.
 TEST_F(QuantizeTrained, TakesAllFilesOfTheModel) {
   const fs::path from = folder_ / "from";

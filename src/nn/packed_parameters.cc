@@ -20,15 +20,17 @@ PackedParameters::PackedParameters(const ParameterSpecs& specs,
                                    const char* where) {
   check_parameters(specs, parameters, where);
   auto packed = std::make_shared<Packed>();
-  for (const auto& [name, spec] : specs) {
-    if (spec.use == ParameterSpec::Use::kAny) continue;
+  for (const auto& entry : specs) {
+    const std::string& name = entry.first;
+    const ParameterSpec::Use use = entry.second.use;
+    if (use == ParameterSpec::Use::kAny) continue;
     const auto matrix = parameters.extract(name);
     const TensorView<const float, 2> all = matrix.mapped().view<float, 2>();
     const auto pack = [&](std::int64_t first, std::int64_t count) {
       packed->parts[{name, first}] = ops::PackedWeights::pack(
           {all.at(first), {count, all.extent(1)}}, {.storage = weights});
     };
-    if (spec.use == ParameterSpec::Use::kProduct) {
+    if (use == ParameterSpec::Use::kProduct) {
       pack(0, all.extent(0));
     } else {
       const std::int64_t queries = all.extent(0) / 3;

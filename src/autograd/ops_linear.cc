@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <cassert>
+
 #include "autograd/element_dropout.h"
+#include "autograd/packed_linear.h"
 #include "ops/activate.h"
 #include "ops/product.h"
 #include "regard/autograd/operations.h"
@@ -118,68 +121,106 @@ struct LinearStep {
   }
 };
 
-}  // namespace
-
-Variable linear(Tape& tape, const Variable& x, const Variable& weight,
-                const Variable& bias, const LinearOptions& options) {
-  const std::int64_t width =
-      options.count < 0 ? weight.rows() - options.first : options.count;
-  require(weight.columns() == x.columns(), kWhere,
-          "weight must be [out, in] with the columns of x; it is [",
-          weight.rows(), ", ", weight.columns(), "], x is [", x.rows(), ", ",
-          x.columns(), "]");
-  require(options.first >= 0 && width >= 0 &&
-              options.first + width <= weight.rows(),
-          kWhere, "the rows asked for must be rows of weight, which has ",
-          weight.rows(), "; first is ", options.first, ", count is ",
-          options.count);
-  require(bias.is_null() || bias.columns() == weight.rows(), kWhere,
-          "bias must hold one value per row of weight, which has ",
-          weight.rows(), "; it has ", bias.columns());
+// The epilogue of x weight^T + bias for rows [first, first + width) of all.
+TrainingEpilogue epilogue_of(const LinearOptions& options, std::int64_t width,
+                             std::int64_t all) {
+  require(options.first >= 0 && width >= 0 && options.first + width <= all,
+          kWhere, "the rows asked for must be rows of weight, which has ", all,
+          "; first is ", options.first, ", count is ", options.count);
   const bool halves = is_gated(options.activation);
   require(!halves || width % 2 == 0, kWhere,
           "a gated activation needs an even number of columns; there are ",
           width);
+  return {options.activation, row_dropout(options.dropout, kWhere), width,
+          halves ? width / 2 : width};
+}
 
-  TrainingEpilogue epilogue{options.activation,
-                            row_dropout(options.dropout, kWhere), width,
-                            halves ? width / 2 : width};
+struct LinearResult {
+  Variable out;
+  std::shared_ptr<float> inner;  // see TrainingEpilogue
+};
+LinearResult multiply(Tape& tape, const Variable& x,
+                      const ops::PackedWeights& weight, const float* bias,
+                      const TrainingEpilogue& epilogue, bool depends) {
   const std::int64_t rows = x.rows();
-  const bool depends =
-      x.needs_gradient() || weight.needs_gradient() || bias.needs_gradient();
-  Variable out = tape.result(rows, epilogue.outer_width, depends);
-  std::shared_ptr<float> inner;
-  if (epilogue.keeps_inner()) inner = tape.memory(rows * width);
-  float* const product = inner == nullptr ? out.mutable_data() : inner.get();
-  float* const outer = out.mutable_data();
+  LinearResult result{tape.result(rows, epilogue.outer_width, depends), {}};
+  float* const outer = result.out.mutable_data();
+  float* product = outer;
+  if (epilogue.keeps_inner()) {
+    result.inner = tape.memory(rows * epilogue.width);
+    product = result.inner.get();
+  }
+  ops::multiply_rows({.x = x.value(),
+                      .weight = &weight,
+                      .bias = bias,
+                      .y = {product, {rows, epilogue.width}}},
+                     tape.threads(), ops::no_rows,
+                     [&](std::int64_t begin, std::int64_t end) {
+                       if (epilogue.is_nothing()) return;
+                       epilogue.forward(product, outer, begin, end);
+                     });
+  return result;
+}
+
+}  // namespace
+
+Variable linear(Tape& tape, const Variable& x, const Variable& weight,
+                const Variable& bias, const LinearOptions& options) {
+  require(weight.columns() == x.columns(), kWhere,
+          "weight must be [out, in] with the columns of x; it is [",
+          weight.rows(), ", ", weight.columns(), "], x is [", x.rows(), ", ",
+          x.columns(), "]");
+  const TrainingEpilogue epilogue = epilogue_of(
+      options,
+      options.count < 0 ? weight.rows() - options.first : options.count,
+      weight.rows());
+  require(bias.is_null() || bias.columns() == weight.rows(), kWhere,
+          "bias must hold one value per row of weight, which has ",
+          weight.rows(), "; it has ", bias.columns());
+  LinearResult result;
   {
     const auto packed = ops::PackedWeights::pack_for(
-        rows,
-        {weight.data() + options.first * x.columns(), {width, x.columns()}},
+        x.rows(),
+        {weight.data() + options.first * x.columns(),
+         {epilogue.width, x.columns()}},
         {.pool = &tape.pool(), .threads = tape.threads()});
-    ops::multiply_rows(
-        {.x = x.value(),
-         .weight = &packed,
-         .bias = bias.is_null() ? nullptr : bias.data() + options.first,
-         .y = {product, {rows, width}}},
-        tape.threads(), ops::no_rows,
-        [&](std::int64_t begin, std::int64_t end) {
-          if (epilogue.is_nothing()) return;
-          epilogue.forward(product, outer, begin, end);
-        });
+    result = multiply(
+        tape, x, packed, bias.is_null() ? nullptr : bias.data() + options.first,
+        epilogue,
+        x.needs_gradient() || weight.needs_gradient() || bias.needs_gradient());
   }
+  const Variable& out = result.out;
   if (!out.needs_gradient()) return out;
   LinearStep step{&tape,
                   x,
                   weight,
                   bias,
                   out.without_values(),
-                  std::move(inner),
+                  std::move(result.inner),
                   epilogue,
                   options.first};
   if (options.activation == Activation::kRelu) step.inner = out.share();
   tape.record(std::move(step));
   return out;
+}
+
+Variable linear(Tape& tape, const Variable& x, const ops::PackedWeights& weight,
+                const Variable& bias, const LinearOptions& options) {
+  assert(!tape.records());
+  const std::int64_t width = weight.out();
+  require(weight.in() == x.columns(), kWhere,
+          "weight must be [out, in] with the columns of x; it is [", width,
+          ", ", weight.in(), "], x is [", x.rows(), ", ", x.columns(), "]");
+  require(options.count < 0 || options.count == width, kWhere,
+          "the rows asked for must be those that were packed, ", width,
+          "; count is ", options.count);
+  require(bias.is_null() || options.first + width <= bias.columns(), kWhere,
+          "bias must hold one value per row of weight, ", options.first + width,
+          "; it has ", bias.columns());
+  return multiply(tape, x, weight,
+                  bias.is_null() ? nullptr : bias.data() + options.first,
+                  epilogue_of(options, width, options.first + width), false)
+      .out;
 }
 
 }  // namespace regard::autograd

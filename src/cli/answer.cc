@@ -15,6 +15,7 @@
 #include "cli/commands.h"
 #include "cli/screen.h"
 #include "cli/usage_error.h"
+#include "cli/weight_flags.h"
 #include "json/json.h"
 #include "regard/core/error.h"
 #include "regard/tasks/answerer.h"
@@ -32,6 +33,7 @@ struct AnswerFlags {
   std::string model, context, input;
   bool score = false;
   bool json = false;
+  ops::WeightStorage weights = ops::WeightStorage::kFloat32;
   int threads = 0;
 };
 
@@ -122,7 +124,7 @@ void run_known(const AnswerFlags& flags, const std::string& folder) {
   const bool asks = !flags.questions.empty();
   const std::vector<tasks::Story> stories =
       asks ? stories_of(flags) : tasks::read_stories(flags.input);
-  const tasks::Answerer model = tasks::Answerer::load(folder);
+  const tasks::Answerer model = tasks::Answerer::load(folder, flags.weights);
   if (asks) {
     for (const tasks::Story& story : stories) {
       show(story, model.explain(story, {.count = flags.threads}), flags.json);
@@ -195,7 +197,8 @@ void run_spans(const AnswerFlags& flags, const std::string& folder) {
   } else {
     questions = tasks::read_span_questions(flags.input);
   }
-  const tasks::SpanAnswerer model = tasks::SpanAnswerer::load(folder);
+  const tasks::SpanAnswerer model =
+      tasks::SpanAnswerer::load(folder, flags.weights);
   const auto spans = model.answer(questions, {.count = flags.threads});
   std::vector<std::string> said;
   std::vector<std::vector<std::string>> right;
@@ -253,7 +256,8 @@ void run_choices(const AnswerFlags& flags, const std::string& folder) {
   } else {
     questions = tasks::read_choice_questions(flags.input);
   }
-  const tasks::ChoiceAnswerer model = tasks::ChoiceAnswerer::load(folder);
+  const tasks::ChoiceAnswerer model =
+      tasks::ChoiceAnswerer::load(folder, flags.weights);
   const auto found = model.answer(questions, {.count = flags.threads});
   std::int64_t right = 0;
   for (std::size_t i = 0; i < questions.size(); ++i) {
@@ -334,6 +338,7 @@ Command add_answer(App& program) {
       ->type_name("FILE");
   app->add_flag("--score", flags->score, "Compare with the answers of --input");
   app->add_flag("--json", flags->json, "JSON");
+  add_weights_flag(*app, flags->weights);
   app->add_option("--threads", flags->threads, "0: one for each core")
       ->check(whole_between(0, 1024))
       ->capture_default_str();

@@ -20,6 +20,7 @@
 #include "cli/usage_error.h"
 #include "cli/view_model.h"
 #include "cli/view_page.h"
+#include "cli/weight_flags.h"
 #include "json/json.h"
 #include "regard/core/error.h"
 #include "regard/tasks/captioner.h"
@@ -40,6 +41,7 @@ struct CaptionFlags {
   bool show = false;
   bool view = false;
   bool json = false;
+  ops::WeightStorage weights = ops::WeightStorage::kFloat32;
   int threads = 0;
   PageFlags page;
 };
@@ -49,6 +51,7 @@ constexpr const char* kFooter =
 of several, the file's name and a tab come first. --show draws each picture as
 the model sees it, and once more for each word, lit where the word looked. --json
 gives where each word looked as numbers, a row of places after the other.
+--weights is of the Transformer: MobileNetV2 stays float32.
 
 --view opens a page with one picture, its caption, and for each word what every
 head looked at; --export writes that page into a file. `regard view --help` tells
@@ -163,7 +166,8 @@ void run(const CaptionFlags& flags) {
   }
   check_page_options(flags.page, page);
   const tasks::Captioner model = tasks::Captioner::load(
-      flags.model.empty() ? bundled_model("shapes") : flags.model);
+      flags.model.empty() ? bundled_model("shapes") : flags.model,
+      flags.weights);
   if (flags.model.empty()) {
     std::fputs(
         "(the tiny model that comes with the program: it learnt from drawn "
@@ -231,6 +235,7 @@ Command add_caption(App& program) {
                 "Show where each word looked in the browser");
   app->add_flag("--json", flags->json, "JSON, a line for each picture");
   add_page_options(*app, flags->page, "The page");
+  add_weights_flag(*app, flags->weights);
   app->add_option("--threads", flags->threads, "0: one for each core")
       ->check(whole_between(0, 1024))
       ->capture_default_str();

@@ -17,6 +17,7 @@
 #include "cli/screen.h"
 #include "cli/text.h"
 #include "cli/usage_error.h"
+#include "cli/weight_flags.h"
 #include "json/json.h"
 #include "regard/core/error.h"
 #include "regard/tasks/classification_score.h"
@@ -37,6 +38,7 @@ struct ClassifyFlags {
   bool score = false;
   bool explain = false;
   bool json = false;
+  ops::WeightStorage weights = ops::WeightStorage::kFloat32;
   int threads = 0;
 };
 
@@ -166,7 +168,8 @@ void run(const ClassifyFlags& flags, Ranks& ranks) {
   }
   ranks.check_threads({.count = flags.threads});
   const tasks::Classifier model = tasks::Classifier::load(
-      flags.model.empty() ? bundled_model("reviews") : flags.model);
+      flags.model.empty() ? bundled_model("reviews") : flags.model,
+      flags.weights);
   if (flags.model.empty()) {
     std::fputs(
         "(the tiny model that comes with the program: it learnt from "
@@ -201,6 +204,7 @@ Command add_classify(App& program, Ranks& ranks) {
   app->add_flag("--score", flags->score, "Compare with the labels of --input");
   app->add_flag("--explain", flags->explain, "Show which words weighed");
   app->add_flag("--json", flags->json, "JSON, a line for each text");
+  add_weights_flag(*app, flags->weights);
   app->add_option("--threads", flags->threads, "0: one for each core")
       ->check(whole_between(0, 1024))
       ->capture_default_str();

@@ -65,8 +65,9 @@ tables of words stay as they are. `regard embed --weights as-stored` computes wi
 the integers, and gives the vectors of the old folder with `--weights int8`.
 
 Of a model that was trained here the matrices of the layers become as small; its
-tables stay as they are. A translator computes with the integers where `regard
-translate --weights as-stored` says so; everything else reads their values.
+tables stay as they are. `--weights as-stored` of `regard translate`, `classify`,
+`answer`, `caption`, `recommend` and `video` computes with the integers; without
+it, and in everything else, their values are read.
 
 The report has a line for each layer: how far its weights moved, as the root of
 the mean square of the change over that of the weights. --measure reads a text
@@ -354,8 +355,8 @@ void quantize_classifier(const QuantizeFlags& flags) {
   }
   quantize_measured(
       flags, {"accuracy", "accuracy", fmt::format("{} texts", data.size())},
-      [&](const std::string& model, WeightStorage) {
-        const auto classifier = tasks::Classifier::load(model);
+      [&](const std::string& model, WeightStorage weights) {
+        const auto classifier = tasks::Classifier::load(model, weights);
         std::vector<std::string> said;
         for (const auto& found :
              classifier.classify(data.texts, {.count = flags.threads})) {

@@ -19,6 +19,7 @@
 #include "cli/screen.h"
 #include "cli/text.h"
 #include "cli/usage_error.h"
+#include "cli/weight_flags.h"
 #include "json/json.h"
 #include "regard/core/error.h"
 #include "regard/tasks/recommendation_score.h"
@@ -35,6 +36,7 @@ struct RecommendFlags {
   std::string on = "test";
   std::uint64_t seed = 1;
   bool json = false;
+  ops::WeightStorage weights = ops::WeightStorage::kFloat32;
   int threads = 0;
 };
 
@@ -45,7 +47,8 @@ with, all of it. For each item that is recommended there is a line: item, tab,
 score; items of the history never come. --why shows which items of the history
 weighed: by how much lower the score is without the item (occlusion), and which
 share of the attention goes to it (attention rollout). A name that holds a comma
-cannot stand in --history.
+cannot stand in --history. --weights is of the layers: the table of items stays
+float32.
 
 --score asks for the item of each user that was held out from training: HR@10
 and NDCG@10 among 100 random items that the user never took, chosen by --seed;
@@ -191,7 +194,8 @@ void run(const RecommendFlags& flags) {
   }
   const std::string folder =
       flags.model.empty() ? bundled_model("series") : flags.model;
-  const tasks::Recommender model = tasks::Recommender::load(folder);
+  const tasks::Recommender model =
+      tasks::Recommender::load(folder, flags.weights);
   if (flags.model.empty()) {
     std::fputs(
         "(the tiny model that comes with the program: it learnt from made-up "
@@ -236,6 +240,7 @@ Command add_recommend(App& program) {
   app->add_option("--seed", flags->seed, "Of --score: of the random items")
       ->capture_default_str();
   app->add_flag("--json", flags->json, "JSON");
+  add_weights_flag(*app, flags->weights);
   app->add_option("--threads", flags->threads, "0: one for each core")
       ->check(whole_between(0, 1024))
       ->capture_default_str();

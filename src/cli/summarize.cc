@@ -27,6 +27,7 @@
 #include "regard/core/error.h"
 #include "regard/tasks/chat.h"
 #include "regard/tasks/model_kind.h"
+#include "regard/tasks/quantize.h"
 #include "regard/tasks/score.h"
 #include "regard/tasks/translator.h"
 #include "regard/text/lines.h"
@@ -202,7 +203,7 @@ void run_search(const SummarizeFlags& flags, const std::string& folder) {
   }
   const tasks::Translator model = tasks::Translator::load(
       folder, flags.weights == ops::WeightStorage::kAsStored
-                  ? ops::WeightStorage::kFloat32
+                  ? tasks::stored_weights(folder)
                   : flags.weights);
   if (flags.model.empty()) {
     std::fputs(

@@ -15,6 +15,7 @@
 #include "cli/usage_error.h"
 #include "cli/view_model.h"
 #include "cli/view_page.h"
+#include "cli/weight_flags.h"
 #include "json/json.h"
 #include "regard/core/error.h"
 #include "regard/tasks/classification_score.h"
@@ -34,6 +35,7 @@ struct VideoFlags {
   bool score = false;
   bool view = false;
   bool json = false;
+  ops::WeightStorage weights = ops::WeightStorage::kFloat32;
   int threads = 0;
   PageFlags page;
 };
@@ -131,7 +133,8 @@ void run(const VideoFlags& flags) {
   }
   check_page_options(flags.page, page);
   const auto model = tasks::VideoClassifier::load(
-      flags.model.empty() ? bundled_model("clips") : flags.model);
+      flags.model.empty() ? bundled_model("clips") : flags.model,
+      flags.weights);
   if (flags.model.empty()) {
     std::fputs(
         "(the tiny model that comes with the program: it learnt from "
@@ -183,6 +186,7 @@ Command add_video(App& program) {
                 "Show what every head looked at in the browser");
   app->add_flag("--json", flags->json, "JSON, a line for each clip");
   add_page_options(*app, flags->page, "The page");
+  add_weights_flag(*app, flags->weights);
   app->add_option("--threads", flags->threads, "0: one for each core")
       ->check(whole_between(0, 1024))
       ->capture_default_str();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "nn/decoder_weights.h"
 
+#include <span>
 #include <string>
 
 namespace regard::nn {
@@ -91,7 +92,49 @@ class Reader {
   const ops::WeightStorage storage_;
 };
 
+std::size_t bytes_of(const Tensor& tensor) { return tensor.byte_count(); }
+std::size_t bytes_of(std::span<const float> values) {
+  return values.size_bytes();
+}
+std::size_t bytes_of(const ops::NormWeights& norm) {
+  return bytes_of(norm.weight) + bytes_of(norm.bias);
+}
+std::size_t bytes_of(const PackedLinear& linear) {
+  return linear.is_null() ? 0 : linear.weight.bytes() + bytes_of(linear.bias);
+}
+std::size_t bytes_of(const AttentionWeights& w) {
+  return bytes_of(w.norms.norm) + bytes_of(w.in) + bytes_of(w.out);
+}
+std::size_t bytes_of(const FeedForwardWeights& w) {
+  return bytes_of(w.norms.norm) + bytes_of(w.gate) + bytes_of(w.up) +
+         bytes_of(w.down);
+}
+std::size_t bytes_of(const TransformerLayerWeights& w) {
+  return bytes_of(w.self) + bytes_of(w.cross) + bytes_of(w.feed_forward);
+}
+
 }  // namespace
+
+std::size_t TransformerDecoder::Weights::bytes() const {
+  std::size_t sum = 0;
+  for (const Tensor* tensor :
+       {&own_source_table, &target_table, &source_positions, &target_positions,
+        &encoder_bias, &decoder_bias}) {
+    sum += bytes_of(*tensor);
+  }
+  for (const ops::NormWeights* norm :
+       {&encoder_norm, &decoder_norm, &source_norm, &target_norm}) {
+    sum += bytes_of(*norm);
+  }
+  for (const PackedLinear* linear :
+       {&output, &copy.query, &copy.key, &copy.gate}) {
+    sum += bytes_of(*linear);
+  }
+  for (const auto& layer : encoder) sum += bytes_of(layer);
+  for (const auto& layer : decoder) sum += bytes_of(layer);
+  for (const PackedLinear& linear : memory_kv) sum += bytes_of(linear);
+  return sum;
+}
 
 TransformerDecoder::Weights::Weights(const TransformerConfig& config_,
                                      const StateDict& p,

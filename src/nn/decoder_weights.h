@@ -14,6 +14,7 @@ namespace regard::nn {
 struct TransformerDecoder::Weights {
   Weights(const TransformerConfig& config, const StateDict& parameters,
           ops::WeightStorage storage);
+  std::size_t bytes() const;
 
   TransformerConfig config;
   Tensor own_source_table;  // empty with shared embeddings

@@ -318,6 +318,9 @@ TransformerDecoder& TransformerDecoder::operator=(
 const TransformerConfig& TransformerDecoder::config() const {
   return weights_->config;
 }
+std::size_t TransformerDecoder::weight_bytes() const {
+  return weights_->bytes();
+}
 
 Tensor TransformerDecoder::encode(const PackedTokens& sources,
                                   Threads threads) const {

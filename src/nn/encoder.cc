@@ -128,7 +128,7 @@ void Encoder::declare(ParameterSpecs& specs) const {
   if (c.pooling == Pooling::kAttention) {
     specs["pooling.query"] = {{1, c.model_dim},
                               ParameterSpec::Start::kXavierUniform};
-    pooling_attention(c).declare(specs);
+    pooling_attention(c).declare_cross(specs);
   }
 }
 
@@ -229,9 +229,8 @@ Encoder::Attention Encoder::attention(Pass& pass, Variable x,
     const TransformerEncoderLayer at = layer(i);
     const Variable in =
         c.norm_first ? norm_of(c, at.name + ".norm1")(pass, x) : x;
-    const Variable qkv = autograd::linear(
-        pass.tape(), in, pass.parameter(at.name + ".self_attn.in_proj_weight"),
-        pass.parameter(at.name + ".self_attn.in_proj_bias"));
+    const Variable qkv = pass.linear(in, at.name + ".self_attn.in_proj_weight",
+                                     at.name + ".self_attn.in_proj_bias");
     if (!sentences.rotary_cos.is_null()) {
       // It turns queries and keys where they stand.
       autograd::PackedAttentionOptions turn;
@@ -262,15 +261,14 @@ Encoder::Attention Encoder::attention(Pass& pass, Variable x,
   } else if (c.pooling == Pooling::kMean) {
     std::fill(pooling.begin(), pooling.end(), 1.0f / static_cast<float>(n));
   } else {
-    const Variable weight = pass.parameter("pooling.attn.in_proj_weight");
-    const Variable bias = pass.parameter("pooling.attn.in_proj_bias");
-    const Variable q =
-        autograd::linear(pass.tape(), pass.parameter("pooling.query"), weight,
-                         bias, {.count = d});
-    const Variable k = autograd::linear(pass.tape(), x, weight, bias,
-                                        {.first = d, .count = d});
+    const std::string weight = "pooling.attn.in_proj_weight";
+    const std::string bias = "pooling.attn.in_proj_bias";
+    const Variable q = pass.linear(pass.parameter("pooling.query"), weight,
+                                   bias, {.count = d});
+    const Variable kv =
+        pass.linear(x, weight, bias, {.first = d, .count = 2 * d});
     attention_weights(
-        heads_of(c, q, 0), heads_of(c, k, 0),
+        heads_of(c, q, 0), heads_of(c, kv, 0),
         WeightsRequest{.heads = over,
                        .weights = {pooling.data(), {1, heads, 1, n}}});
   }

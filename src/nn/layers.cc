@@ -12,6 +12,7 @@ namespace {
 using autograd::HeadColumns;
 using autograd::PackedAttentionOptions;
 using Start = ParameterSpec::Start;
+using Use = ParameterSpec::Use;
 
 NormLayer norm_of(const std::string& name, const LayerConfig& c) {
   return {name, c.norm, c.model_dim, c.norm_epsilon};
@@ -66,15 +67,14 @@ Variable run_blocks(Pass& pass, const std::string& name, const LayerConfig& c,
 }  // namespace
 
 void Linear::declare(ParameterSpecs& specs) const {
-  specs[name + ".weight"] = {{out, in}, Start::kXavierUniform};
+  specs[name + ".weight"] = {
+      {out, in}, Start::kXavierUniform, 0.0f, Use::kProduct};
   if (bias) specs[name + ".bias"] = {{out}};
 }
 
 Variable Linear::operator()(Pass& pass, const Variable& x,
                             const autograd::LinearOptions& options) const {
-  return autograd::linear(pass.tape(), x, pass.parameter(name + ".weight"),
-                          bias ? pass.parameter(name + ".bias") : Variable(),
-                          options);
+  return pass.linear(x, name + ".weight", bias ? name + ".bias" : "", options);
 }
 
 void NormLayer::declare(ParameterSpecs& specs) const {
@@ -126,9 +126,15 @@ Variable FeedForward::operator()(Pass& pass, const Variable& x) const {
 
 void PackedAttention::declare(ParameterSpecs& specs) const {
   const std::int64_t d = config.model_dim;
-  specs[name + ".in_proj_weight"] = {{3 * d, d}, Start::kXavierUniform};
+  specs[name + ".in_proj_weight"] = {
+      {3 * d, d}, Start::kXavierUniform, 0.0f, Use::kProduct};
   specs[name + ".in_proj_bias"] = {{3 * d}};
   Linear{name + ".out_proj", d, d}.declare(specs);
+}
+
+void PackedAttention::declare_cross(ParameterSpecs& specs) const {
+  declare(specs);
+  specs[name + ".in_proj_weight"].use = Use::kQueryKeys;
 }
 
 Variable PackedAttention::operator()(Pass& pass, const Variable& x,
@@ -136,8 +142,7 @@ Variable PackedAttention::operator()(Pass& pass, const Variable& x,
                                      const Mask& mask) const {
   const std::int64_t d = config.model_dim;
   const Variable qkv =
-      autograd::linear(pass.tape(), x, pass.parameter(name + ".in_proj_weight"),
-                       pass.parameter(name + ".in_proj_bias"));
+      pass.linear(x, name + ".in_proj_weight", name + ".in_proj_bias");
   PackedAttentionOptions o =
       options_of(pass, config, sentences, sentences, mask);
   o.rotary_cos = sentences.rotary_cos;
@@ -153,12 +158,11 @@ Variable PackedAttention::operator()(Pass& pass, const Variable& x,
                                      const Sentences& memory_sentences,
                                      const Mask& mask) const {
   const std::int64_t d = config.model_dim;
-  const Variable weight = pass.parameter(name + ".in_proj_weight");
-  const Variable bias = pass.parameter(name + ".in_proj_bias");
-  const Variable q =
-      autograd::linear(pass.tape(), x, weight, bias, {.count = d});
-  const Variable kv = autograd::linear(pass.tape(), memory, weight, bias,
-                                       {.first = d, .count = 2 * d});
+  const std::string weight = name + ".in_proj_weight";
+  const std::string bias = name + ".in_proj_bias";
+  const Variable q = pass.linear(x, weight, bias, {.count = d});
+  const Variable kv =
+      pass.linear(memory, weight, bias, {.first = d, .count = 2 * d});
   const Variable attended = autograd::attention(
       pass.tape(), {q, 0}, {kv, 0}, {kv, d},
       options_of(pass, config,
@@ -191,7 +195,7 @@ Variable TransformerEncoderLayer::operator()(Pass& pass, const Variable& x,
 
 void TransformerDecoderLayer::declare(ParameterSpecs& specs) const {
   PackedAttention{name + ".self_attn", config}.declare(specs);
-  PackedAttention{name + ".multihead_attn", config}.declare(specs);
+  PackedAttention{name + ".multihead_attn", config}.declare_cross(specs);
   FeedForward{name, config}.declare(specs);
   for (const char* norm : {".norm1", ".norm2", ".norm3"}) {
     norm_of(name + norm, config).declare(specs);

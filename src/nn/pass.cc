@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "autograd/packed_linear.h"
 #include "regard/core/error.h"
 #include "regard/core/random.h"
 #include "regard/nn/layers.h"
@@ -16,6 +17,28 @@ void prepare_gradients(const StateDict& parameters, StateDict& gradients) {
             ShapeText{tensor.shape()}, "; it is ", to_string(gradient.dtype()),
             " ", ShapeText{gradient.shape()});
   }
+}
+
+Pass::Pass(autograd::Tape& tape, const PackedParameters& parameters)
+    : tape_(tape),
+      parameters_(parameters.values()),
+      packed_(&parameters),
+      gradients_(nullptr),
+      mode_(Mode::kInference),
+      seed_(0) {
+  require(!tape.records(), "Pass",
+          "weights that are packed learn nothing; the tape must not record");
+}
+
+Variable Pass::linear(const Variable& x, const std::string& weight,
+                      const std::string& bias,
+                      const autograd::LinearOptions& options) {
+  const Variable added = bias.empty() ? Variable() : parameter(bias);
+  const ops::PackedWeights* const part =
+      packed_ == nullptr ? nullptr : packed_->part(weight, options.first);
+  return part == nullptr
+             ? autograd::linear(tape_, x, parameter(weight), added, options)
+             : autograd::linear(tape_, x, *part, added, options);
 }
 
 Variable Pass::parameter(const std::string& name) {

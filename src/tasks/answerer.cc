@@ -322,21 +322,22 @@ ExampleTask make_answer_task(const AnswererConfig& config,
 struct Answerer::Parts {
   AnswererConfig config;
   std::unique_ptr<text::Tokenizer> tokenizer;
-  StateDict weights;
+  nn::PackedParameters weights;
   nn::Encoder encoder;
 };
 
 Answerer::Answerer(AnswererConfig config,
                    std::unique_ptr<text::Tokenizer> tokenizer,
-                   StateDict weights) {
+                   StateDict weights, ops::WeightStorage storage) {
   require(tokenizer != nullptr && tokenizer->size() == config.encoder.vocab,
           "Answerer", "the model has ", config.encoder.vocab,
           " pieces, the tokenizer ", tokenizer ? tokenizer->size() : 0);
   nn::Encoder encoder(checked(config).encoder);
-  nn::check_parameters(specs_of(config, encoder), weights, "Answerer");
+  nn::PackedParameters packed(specs_of(config, encoder), std::move(weights),
+                              storage, "Answerer");
   parts_ =
       std::make_unique<Parts>(Parts{std::move(config), std::move(tokenizer),
-                                    std::move(weights), std::move(encoder)});
+                                    std::move(packed), std::move(encoder)});
 }
 
 Answerer::~Answerer() = default;
@@ -344,6 +345,7 @@ Answerer::Answerer(Answerer&&) noexcept = default;
 Answerer& Answerer::operator=(Answerer&&) noexcept = default;
 
 const AnswererConfig& Answerer::config() const { return parts_->config; }
+std::size_t Answerer::weight_bytes() const { return parts_->weights.bytes(); }
 
 std::vector<Answer> Answerer::answer(std::span<const Story> stories,
                                      Threads threads) const {
@@ -409,8 +411,10 @@ Answer Answerer::explain(const Story& story, Threads threads) const {
   return out;
 }
 
-Answerer Answerer::load(const std::filesystem::path& folder) {
+Answerer Answerer::load(const std::filesystem::path& folder,
+                        ops::WeightStorage weights) {
   ModelFolder model = load_model_folder(folder, kAnswererKind, kLoad);
+  weights = model.weights_as(weights, kLoad);
   AnswererConfig config;
   config.encoder = encoder_from(model.field()["encoder"]);
   constexpr std::int64_t kMost = 1 << 17;
@@ -434,7 +438,7 @@ Answerer Answerer::load(const std::filesystem::path& folder) {
   });
   return fitted(folder, kLoad, [&] {
     return Answerer(std::move(config), std::move(model.tokenizer),
-                    std::move(model.weights));
+                    std::move(model.weights), weights);
   });
 }
 

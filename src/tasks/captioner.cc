@@ -67,10 +67,10 @@ CaptionerConfig config_from(const text::Field& f) {
   return c;
 }
 
-// The parameters of one side of the model.
-StateDict chosen(const StateDict& weights, const nn::ParameterSpecs& specs) {
+// The parameters of one side of the model leave the others.
+StateDict taken(StateDict& weights, const nn::ParameterSpecs& specs) {
   StateDict some;
-  for (const auto& [name, spec] : specs) some.emplace(name, weights.at(name));
+  for (const auto& [name, spec] : specs) some.insert(weights.extract(name));
   return some;
 }
 
@@ -90,7 +90,7 @@ struct Captioner::Parts {
   CaptionerConfig config;
   FeatureReader reader;
   std::unique_ptr<text::Tokenizer> tokenizer;
-  StateDict embedding;
+  nn::PackedParameters embedding;
   nn::TransformerDecoder decoder;
 
   // What the encoder reads of some pictures: a row for each place, on `pass`.
@@ -144,7 +144,7 @@ struct Captioner::Parts {
 Captioner::Captioner(const CaptionerConfig& config,
                      std::optional<pictures::MobileNetV2> network,
                      std::unique_ptr<text::Tokenizer> tokenizer,
-                     StateDict weights) {
+                     StateDict weights, ops::WeightStorage storage) {
   constexpr const char* kWhere = "Captioner";
   require(tokenizer != nullptr && tokenizer->size() == config.layers.vocab,
           kWhere, "the model has ", config.layers.vocab,
@@ -153,11 +153,11 @@ Captioner::Captioner(const CaptionerConfig& config,
   nn::check_parameters(captioner_specs(config), weights, kWhere);
   nn::ParameterSpecs before;
   PictureEmbedding{config}.declare(before);
-  const nn::TransformerConfig model = transformer_of(config);
+  nn::PackedParameters embedding(before, taken(weights, before), storage,
+                                 kWhere);
   parts_.reset(new Parts{
-      config, std::move(reader), std::move(tokenizer), chosen(weights, before),
-      nn::TransformerDecoder(
-          model, chosen(weights, nn::transformer_parameters(model)))});
+      config, std::move(reader), std::move(tokenizer), std::move(embedding),
+      nn::TransformerDecoder(transformer_of(config), weights, storage)});
 }
 
 Captioner::~Captioner() = default;
@@ -165,9 +165,13 @@ Captioner::Captioner(Captioner&&) noexcept = default;
 Captioner& Captioner::operator=(Captioner&&) noexcept = default;
 
 const CaptionerConfig& Captioner::config() const { return parts_->config; }
+std::size_t Captioner::weight_bytes() const {
+  return parts_->embedding.bytes() + parts_->decoder.weight_bytes();
+}
 
-Captioner Captioner::load(const fs::path& folder) {
+Captioner Captioner::load(const fs::path& folder, ops::WeightStorage weights) {
   ModelFolder model = load_model_folder(folder, kKind, kLoad);
+  weights = model.weights_as(weights, kLoad);
   const CaptionerConfig config = config_from(model.field());
   std::optional<pictures::MobileNetV2> network;
   try {
@@ -176,7 +180,7 @@ Captioner Captioner::load(const fs::path& folder) {
           SafetensorsFile::open(folder / kFeaturesFile).state_dict());
     }
     return {config, std::move(network), std::move(model.tokenizer),
-            std::move(model.weights)};
+            std::move(model.weights), weights};
   } catch (const InvalidArgument& refused) {
     throw_parse_error(kLoad, "the files of '", folder.string(),
                       "' do not fit each other: ", refused.what());

@@ -134,21 +134,22 @@ ExampleTask make_choice_task(const ChoiceAnswererConfig& config,
 struct ChoiceAnswerer::Parts {
   ChoiceAnswererConfig config;
   std::unique_ptr<text::Tokenizer> tokenizer;
-  StateDict weights;
+  nn::PackedParameters weights;
   nn::Encoder encoder;
 };
 
 ChoiceAnswerer::ChoiceAnswerer(ChoiceAnswererConfig config,
                                std::unique_ptr<text::Tokenizer> tokenizer,
-                               StateDict weights) {
+                               StateDict weights, ops::WeightStorage storage) {
   require(tokenizer != nullptr && tokenizer->size() == config.encoder.vocab,
           "ChoiceAnswerer", "the model has ", config.encoder.vocab,
           " pieces, the tokenizer ", tokenizer ? tokenizer->size() : 0);
   nn::Encoder encoder(checked(config).encoder);
-  nn::check_parameters(specs_of(config, encoder), weights, "ChoiceAnswerer");
+  nn::PackedParameters packed(specs_of(config, encoder), std::move(weights),
+                              storage, "ChoiceAnswerer");
   parts_ =
       std::make_unique<Parts>(Parts{std::move(config), std::move(tokenizer),
-                                    std::move(weights), std::move(encoder)});
+                                    std::move(packed), std::move(encoder)});
 }
 
 ChoiceAnswerer::~ChoiceAnswerer() = default;
@@ -157,6 +158,9 @@ ChoiceAnswerer& ChoiceAnswerer::operator=(ChoiceAnswerer&&) noexcept = default;
 
 const ChoiceAnswererConfig& ChoiceAnswerer::config() const {
   return parts_->config;
+}
+std::size_t ChoiceAnswerer::weight_bytes() const {
+  return parts_->weights.bytes();
 }
 
 std::vector<std::vector<double>> ChoiceAnswerer::answer(
@@ -189,13 +193,15 @@ std::vector<std::vector<double>> ChoiceAnswerer::answer(
   return out;
 }
 
-ChoiceAnswerer ChoiceAnswerer::load(const std::filesystem::path& folder) {
+ChoiceAnswerer ChoiceAnswerer::load(const std::filesystem::path& folder,
+                                    ops::WeightStorage weights) {
   ModelFolder model = load_model_folder(folder, kChoiceAnswererKind, kLoad);
+  weights = model.weights_as(weights, kLoad);
   ChoiceAnswererConfig config;
   config.encoder = encoder_from(model.field()["encoder"]);
   return fitted(folder, kLoad, [&] {
     return ChoiceAnswerer(std::move(config), std::move(model.tokenizer),
-                          std::move(model.weights));
+                          std::move(model.weights), weights);
   });
 }
 

@@ -212,7 +212,7 @@ std::vector<std::vector<float>> Classifier::Parts::probabilities(
 
 Classifier::Classifier(ClassifierConfig config,
                        std::unique_ptr<text::Tokenizer> tokenizer,
-                       StateDict weights) {
+                       StateDict weights, ops::WeightStorage storage) {
   // The tables of pretrained encoders may be longer than their vocabularies.
   require(
       tokenizer != nullptr &&
@@ -221,10 +221,11 @@ Classifier::Classifier(ClassifierConfig config,
       "Classifier", "the model has ", config.encoder.vocab,
       " pieces, the tokenizer ", tokenizer ? tokenizer->size() : 0);
   nn::Encoder encoder(checked(config).encoder);
-  nn::check_parameters(specs_of(config, encoder), weights, "Classifier");
+  nn::PackedParameters packed(specs_of(config, encoder), std::move(weights),
+                              storage, "Classifier");
   parts_ =
       std::make_unique<Parts>(Parts{std::move(config), std::move(tokenizer),
-                                    std::move(weights), std::move(encoder)});
+                                    std::move(packed), std::move(encoder)});
 }
 
 Classifier::~Classifier() = default;
@@ -232,6 +233,7 @@ Classifier::Classifier(Classifier&&) noexcept = default;
 Classifier& Classifier::operator=(Classifier&&) noexcept = default;
 
 const ClassifierConfig& Classifier::config() const { return parts_->config; }
+std::size_t Classifier::weight_bytes() const { return parts_->weights.bytes(); }
 const text::Tokenizer& Classifier::tokenizer() const {
   return *parts_->tokenizer;
 }
@@ -250,8 +252,10 @@ std::vector<std::vector<LabelProbability>> Classifier::classify(
   return out;
 }
 
-Classifier Classifier::load(const std::filesystem::path& folder) {
+Classifier Classifier::load(const std::filesystem::path& folder,
+                            ops::WeightStorage weights) {
   ModelFolder model = load_model_folder(folder, kKind, kLoad);
+  weights = model.weights_as(weights, kLoad);
   ClassifierConfig config;
   config.encoder = encoder_from(model.field()["encoder"]);
   model.field()["labels"].for_each(
@@ -259,7 +263,7 @@ Classifier Classifier::load(const std::filesystem::path& folder) {
   config.special_tokens = model.field().flag("special_tokens", false);
   return fitted(folder, kLoad, [&] {
     return Classifier(std::move(config), std::move(model.tokenizer),
-                      std::move(model.weights));
+                      std::move(model.weights), weights);
   });
 }
 

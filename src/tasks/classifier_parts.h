@@ -15,7 +15,7 @@ namespace regard::tasks {
 struct Classifier::Parts {
   ClassifierConfig config;
   std::unique_ptr<text::Tokenizer> tokenizer;
-  StateDict weights;
+  nn::PackedParameters weights;
   nn::Encoder encoder;
 
   // Row i: the probability of each label for text i.

@@ -103,6 +103,11 @@ void check_is_model(const fs::path& folder, const char* where) {
 
 }  // namespace
 
+ops::WeightStorage ModelFolder::weights_as(ops::WeightStorage asked,
+                                           const char* where) const {
+  return weights_for(asked, stored, where);
+}
+
 ModelFolder load_model_without_tokenizer(const fs::path& folder,
                                          const char* kind, const char* where) {
   check_is_model(folder, where);
@@ -116,7 +121,9 @@ ModelFolder load_model_without_tokenizer(const fs::path& folder,
     throw_parse_error(where, "'", file.string(), "' must be of the kind '",
                       kind, "'; it is ", io::in_quotes(found));
   }
-  StateDict stored = SafetensorsFile::open(folder / kWeightsFile).state_dict();
+  const SafetensorsFile weights = SafetensorsFile::open(folder / kWeightsFile);
+  model.stored = codes_of(weights);
+  StateDict stored = weights.state_dict();
   widen_codes(stored, where);
   for (auto& [name, tensor] : stored) {
     model.weights.emplace(name, to_float32(std::move(tensor), name, where));

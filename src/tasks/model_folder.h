@@ -11,6 +11,7 @@
 #include "json/json.h"
 #include "regard/core/error.h"
 #include "regard/nn/encoder.h"
+#include "regard/ops/weight_storage.h"
 #include "regard/tensor/tensor.h"
 #include "regard/text/tokenizer.h"
 #include "text/field.h"
@@ -26,7 +27,11 @@ struct ModelFolder {
   Json config;
   std::unique_ptr<text::Tokenizer> tokenizer;  // null where not asked for
   StateDict weights;                           // float32
+  ops::WeightStorage stored{};                 // what its file has
 
+  // The type that they get; see weights_for().
+  ops::WeightStorage weights_as(ops::WeightStorage asked,
+                                const char* where) const;
   text::Field field() const { return {config, config_name}; }
 };
 

@@ -20,6 +20,10 @@
 namespace regard::tasks {
 namespace fs = std::filesystem;
 
+namespace {
+constexpr const char* kWeightsFile = "model.safetensors";
+}
+
 std::vector<QuantizedTensor> quantize_encoder(const fs::path& from,
                                               const fs::path& to,
                                               const QuantizeOptions& options) {
@@ -49,6 +53,12 @@ std::string trained_kind(const fs::path& folder) {
   return kind.starts_with("regard ") ? kind : std::string();
 }
 
+ops::WeightStorage stored_weights(const fs::path& folder) {
+  const fs::path file = folder / kWeightsFile;
+  return io::is_there(file) ? codes_of(SafetensorsFile::open(file))
+                            : ops::WeightStorage::kFloat32;
+}
+
 std::vector<QuantizedTensor> quantize_trained(const fs::path& from,
                                               const fs::path& to,
                                               const QuantizeOptions& options) {
@@ -58,7 +68,7 @@ std::vector<QuantizedTensor> quantize_trained(const fs::path& from,
           "the config.json of a model that was trained here names its kind; "
           "that of ",
           io::in_quotes(from.string()), " does not");
-  const fs::path weights = from / "model.safetensors";
+  const fs::path weights = from / kWeightsFile;
   const SafetensorsFile file = SafetensorsFile::open(weights);
   // What is multiplied; tables are looked up, and a table that is multiplied,
   // too, is looked up as well.

@@ -30,19 +30,21 @@ constexpr const char* kSave = "save_recommender";
 }  // namespace
 
 Recommender::Recommender(RecommenderConfig config,
-                         std::vector<std::string> items, StateDict weights) {
+                         std::vector<std::string> items, StateDict weights,
+                         ops::WeightStorage storage) {
   constexpr const char* kWhere = "Recommender";
   require(std::ssize(items) == config.encoder.vocab, kWhere, "the model has ",
           config.encoder.vocab, " items, the names are ", items.size());
   nn::Encoder encoder = recommender_encoder(config);
-  nn::check_parameters(recommender_specs(encoder), weights, kWhere);
+  nn::PackedParameters packed(recommender_specs(encoder), std::move(weights),
+                              storage, kWhere);
   std::unordered_map<std::string, std::int32_t> numbers;
   for (std::size_t i = 0; i < items.size(); ++i) {
     require(numbers.emplace(items[i], static_cast<std::int32_t>(i)).second,
             kWhere, "no item may be there twice; '", items[i], "' is");
   }
   parts_ = std::make_unique<Parts>(Parts{std::move(config), std::move(items),
-                                         std::move(numbers), std::move(weights),
+                                         std::move(numbers), std::move(packed),
                                          std::move(encoder)});
 }
 
@@ -51,6 +53,9 @@ Recommender::Recommender(Recommender&&) noexcept = default;
 Recommender& Recommender::operator=(Recommender&&) noexcept = default;
 
 const RecommenderConfig& Recommender::config() const { return parts_->config; }
+std::size_t Recommender::weight_bytes() const {
+  return parts_->weights.bytes();
+}
 const std::vector<std::string>& Recommender::items() const {
   return parts_->items;
 }
@@ -193,14 +198,16 @@ std::vector<HistoryWeight> Recommender::explain(
   return out;
 }
 
-Recommender Recommender::load(const fs::path& folder) {
+Recommender Recommender::load(const fs::path& folder,
+                              ops::WeightStorage weights) {
   ModelFolder model = load_model_without_tokenizer(folder, kKind, kLoad);
+  weights = model.weights_as(weights, kLoad);
   RecommenderConfig config;
   config.encoder = encoder_from(model.field()["encoder"]);
   io::check_regular(folder / kItemsFile, kLoad);
   return fitted(folder, kLoad, [&] {
     return Recommender(std::move(config), text::read_lines(folder / kItemsFile),
-                       std::move(model.weights));
+                       std::move(model.weights), weights);
   });
 }
 

@@ -13,7 +13,7 @@ struct Recommender::Parts {
   RecommenderConfig config;
   std::vector<std::string> items;
   std::unordered_map<std::string, std::int32_t> numbers;
-  StateDict weights;
+  nn::PackedParameters weights;
   nn::Encoder encoder;
 
   // Throws InvalidArgument for a history that is empty or names no item, and

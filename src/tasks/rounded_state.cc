@@ -124,11 +124,15 @@ void copy_settings(const fs::path& from, const fs::path& to, bool deep,
       continue;
     }
     constexpr const char* kKept[] = {".json", ".txt", ".model", ".md"};
+    // What stands beside the weights of captioners and recommenders.
+    constexpr const char* kNamed[] = {"LICENSE", "features.safetensors",
+                                      "interactions.tsv"};
     const bool kept =
-        name == "LICENSE" || std::any_of(std::begin(kKept), std::end(kKept),
-                                         [&](const char* ending) {
-                                           return name.extension() == ending;
-                                         });
+        std::any_of(std::begin(kNamed), std::end(kNamed),
+                    [&](const char* one) { return name == one; }) ||
+        std::any_of(
+            std::begin(kKept), std::end(kKept),
+            [&](const char* ending) { return name.extension() == ending; });
     if (!kept || name.string().ends_with(".index.json")) continue;
     fs::create_directories(to);
     io::AtomicFile copy(to / name, where);
@@ -256,6 +260,24 @@ void save_rounded(const fs::path& from, const fs::path& to,
     fs::remove_all(part, ignored);
     throw;
   }
+}
+
+ops::WeightStorage codes_of(const SafetensorsFile& file) {
+  const auto metadata = file.metadata();
+  const auto entry = metadata.find(kWeightsEntry);
+  if (entry == metadata.end()) return ops::WeightStorage::kFloat32;
+  return entry->second == "int8"   ? ops::WeightStorage::kInt8
+         : entry->second == "int4" ? ops::WeightStorage::kInt4
+                                   : ops::WeightStorage::kFloat32;
+}
+
+ops::WeightStorage weights_for(ops::WeightStorage asked,
+                               ops::WeightStorage stored, const char* where) {
+  if (asked != ops::WeightStorage::kAsStored) return asked;
+  require(stored != ops::WeightStorage::kFloat32, where,
+          "as-stored is for folders that regard quantize wrote; the weights of "
+          "this model can be float32, bfloat16, int8 or int4");
+  return stored;
 }
 
 void widen_codes(StateDict& state, const char* where) {

@@ -45,6 +45,15 @@ void save_rounded(const std::filesystem::path& from,
 void check_quantize(const std::filesystem::path& to,
                     const QuantizeOptions& options, const char* where);
 
+// The type of the codes of a file; kFloat32 for one without.
+ops::WeightStorage codes_of(const SafetensorsFile& file);
+
+// The type that a model's weights get: `asked`, and for kAsStored that of its
+// codes, since rounding their values anew gives the same codes. Throws
+// InvalidArgument where there are none.
+ops::WeightStorage weights_for(ops::WeightStorage asked,
+                               ops::WeightStorage stored, const char* where);
+
 // The codes among some tensors become float32. Throws ParseError for scales or
 // minima that do not fit them.
 void widen_codes(StateDict& state, const char* where);

@@ -137,21 +137,22 @@ ExampleTask make_span_task(const SpanAnswererConfig& config,
 struct SpanAnswerer::Parts {
   SpanAnswererConfig config;
   std::unique_ptr<text::Tokenizer> tokenizer;
-  StateDict weights;
+  nn::PackedParameters weights;
   nn::Encoder encoder;
 };
 
 SpanAnswerer::SpanAnswerer(SpanAnswererConfig config,
                            std::unique_ptr<text::Tokenizer> tokenizer,
-                           StateDict weights) {
+                           StateDict weights, ops::WeightStorage storage) {
   require(tokenizer != nullptr && tokenizer->size() == config.encoder.vocab,
           "SpanAnswerer", "the model has ", config.encoder.vocab,
           " pieces, the tokenizer ", tokenizer ? tokenizer->size() : 0);
   nn::Encoder encoder(checked(config).encoder);
-  nn::check_parameters(specs_of(config, encoder), weights, "SpanAnswerer");
+  nn::PackedParameters packed(specs_of(config, encoder), std::move(weights),
+                              storage, "SpanAnswerer");
   parts_ =
       std::make_unique<Parts>(Parts{std::move(config), std::move(tokenizer),
-                                    std::move(weights), std::move(encoder)});
+                                    std::move(packed), std::move(encoder)});
 }
 
 SpanAnswerer::~SpanAnswerer() = default;
@@ -160,6 +161,9 @@ SpanAnswerer& SpanAnswerer::operator=(SpanAnswerer&&) noexcept = default;
 
 const SpanAnswererConfig& SpanAnswerer::config() const {
   return parts_->config;
+}
+std::size_t SpanAnswerer::weight_bytes() const {
+  return parts_->weights.bytes();
 }
 
 std::vector<Span> SpanAnswerer::answer(std::span<const SpanQuestion> questions,
@@ -217,15 +221,17 @@ std::vector<Span> SpanAnswerer::answer(std::span<const SpanQuestion> questions,
   return spans;
 }
 
-SpanAnswerer SpanAnswerer::load(const std::filesystem::path& folder) {
+SpanAnswerer SpanAnswerer::load(const std::filesystem::path& folder,
+                                ops::WeightStorage weights) {
   ModelFolder model = load_model_folder(folder, kSpanAnswererKind, kLoad);
+  weights = model.weights_as(weights, kLoad);
   SpanAnswererConfig config;
   config.encoder = encoder_from(model.field()["encoder"]);
   config.overlap = model.field()["overlap"].count();
   config.max_answer = model.field()["max_answer"].count();
   return fitted(folder, kLoad, [&] {
     return SpanAnswerer(std::move(config), std::move(model.tokenizer),
-                        std::move(model.weights));
+                        std::move(model.weights), weights);
   });
 }
 

@@ -6,8 +6,8 @@
 
 #include "io/read_file.h"
 #include "regard/core/error.h"
-#include "regard/io/safetensors.h"
 #include "regard/nn/decoding.h"
+#include "regard/tasks/quantize.h"
 #include "tasks/beam_search.h"
 #include "tasks/copied_parts.h"
 #include "tasks/imported_translator.h"
@@ -98,29 +98,11 @@ const text::Tokenizer& Translator::target_tokenizer() const {
   return *parts_->target;
 }
 
-namespace {
-
-// The type of the codes that regard quantize wrote. Rounding their values anew
-// gives the same codes.
-ops::WeightStorage stored_as(const fs::path& folder) {
-  const fs::path file = folder / "model.safetensors";
-  std::string type;
-  if (io::is_there(file)) {
-    const auto metadata = SafetensorsFile::open(file).metadata();
-    const auto entry = metadata.find(kWeightsEntry);
-    if (entry != metadata.end()) type = entry->second;
-  }
-  require(type == "int8" || type == "int4", "Translator::load",
-          "as-stored is for folders that regard quantize wrote; the weights of "
-          "this translator can be float32, bfloat16, int8 or int4");
-  return type == "int8" ? ops::WeightStorage::kInt8 : ops::WeightStorage::kInt4;
-}
-
-}  // namespace
-
 Translator Translator::load(const fs::path& folder,
                             ops::WeightStorage weights) {
-  if (weights == ops::WeightStorage::kAsStored) weights = stored_as(folder);
+  if (weights == ops::WeightStorage::kAsStored) {
+    weights = weights_for(weights, stored_weights(folder), "Translator::load");
+  }
   const fs::path config_path = folder / "config.json";
   const fs::path ctranslate2 = find_ctranslate2(folder);
   const bool of_others =

@@ -245,12 +245,12 @@ StateDict finished_weights(const VideoConfig& config, const VideoData& training,
   return weights;
 }
 
-VideoClassifier::VideoClassifier(VideoConfig config, StateDict weights)
+VideoClassifier::VideoClassifier(VideoConfig config, StateDict weights,
+                                 ops::WeightStorage storage)
     : config_(checked(config)),
-      weights_(std::move(weights)),
-      encoder_(config_.encoder) {
-  nn::check_parameters(specs_of(config_, encoder_), weights_, kWhere);
-}
+      encoder_(config_.encoder),
+      weights_(specs_of(config_, encoder_), std::move(weights), storage,
+               kWhere) {}
 
 std::vector<std::vector<float>> VideoClassifier::probabilities(
     std::span<const Tensor> clips, double first, double last,
@@ -322,8 +322,10 @@ VideoTrace VideoClassifier::trace(const Tensor& clip, Threads threads) const {
   return trace;
 }
 
-VideoClassifier VideoClassifier::load(const std::filesystem::path& folder) {
+VideoClassifier VideoClassifier::load(const std::filesystem::path& folder,
+                                      ops::WeightStorage weights) {
   ModelFolder model = load_model_without_tokenizer(folder, kKind, kLoad);
+  weights = model.weights_as(weights, kLoad);
   const text::Field field = model.field();
   VideoConfig config;
   config.encoder = encoder_from(field["encoder"]);
@@ -351,7 +353,8 @@ VideoClassifier VideoClassifier::load(const std::filesystem::path& folder) {
         [&](const text::Field& step) { config.steps.push_back(step.count()); });
   }
   return fitted(folder, kLoad, [&] {
-    return VideoClassifier(std::move(config), std::move(model.weights));
+    return VideoClassifier(std::move(config), std::move(model.weights),
+                           weights);
   });
 }
 

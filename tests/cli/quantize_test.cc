@@ -4,7 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
 
 #include "cli/run_program.h"
 #include "io/files.h"
@@ -19,6 +22,15 @@ using regard::testing::write_text;
 using ::testing::HasSubstr;
 
 const fs::path kModels = fs::path(REGARD_SOURCE_DIR) / "models";
+
+// Two that a recommender knows.
+std::string first_items() {
+  std::ifstream items(kModels / "series" / "items.txt");
+  std::string first, second;
+  std::getline(items, first);
+  std::getline(items, second);
+  return first + "," + second;
+}
 
 class QuantizeTrained : public ::testing::Test {
  protected:
@@ -78,6 +90,102 @@ TEST_F(QuantizeTrained, AClassifierIsMeasuredByItsAccuracy) {
   const Ended said =
       run_regard({"classify", "--model", out_, "The film was wonderful."});
   EXPECT_THAT(said.out, HasSubstr("positive")) << said.err;
+}
+
+// The commands of all other tasks, without --model and --weights.
+struct TaskCommand {
+  std::string model;  // that comes with the program
+  std::vector<std::string> words;
+};
+std::vector<TaskCommand> task_commands() {
+  const fs::path examples = fs::path(REGARD_SOURCE_DIR) / "examples";
+  return {{"reviews", {"classify", "The soup was cold.", "--json"}},
+          {"stories",
+           {"answer", "--context", examples / "story.txt", "Where is Ada?",
+            "--json"}},
+          {"shapes", {"caption", examples / "shapes.png", "--json"}},
+          {"series", {"recommend", "--history", first_items(), "--json"}},
+          {"clips", {"video", examples / "shapes" / "left.npy", "--json"}}};
+}
+
+TEST_F(QuantizeTrained, EveryTaskComputesWithWhatItsFileHas) {
+  for (const TaskCommand& task : task_commands()) {
+    SCOPED_TRACE(task.words[0]);
+    fs::remove_all(out_);
+    ASSERT_EQ(quantize(task.model, "int4").code, 0);
+    const auto said = [&](const std::string& model, const char* weights) {
+      std::vector<std::string> words = task.words;
+      words.insert(words.end(), {"--model", model, "--weights", weights});
+      const Ended ended = run_regard(words);
+      EXPECT_EQ(ended.code, 0) << ended.err;
+      return ended.out;
+    };
+    const std::string model = kModels / task.model;
+    EXPECT_EQ(said(out_, "as-stored"), said(model, "int4"));
+    EXPECT_NE(said(out_, "as-stored"), said(model, "float32"));
+    EXPECT_NE(said(out_, "float32"), said(model, "float32"));
+  }
+}
+
+TEST_F(QuantizeTrained, EveryTaskKnowsTheTypesOfWeights) {
+  for (const TaskCommand& task : task_commands()) {
+    std::vector<std::string> words = task.words;
+    words.insert(words.end(), {"--weights", "half"});
+    const Ended wrong = run_regard(words);
+    EXPECT_NE(wrong.code, 0);
+    EXPECT_THAT(wrong.err,
+                HasSubstr("--weights: must be one of float32, bfloat16, int8, "
+                          "int4, as-stored; got 'half'"));
+    words.back() = "as-stored";
+    const Ended unfit = run_regard(words);
+    EXPECT_NE(unfit.code, 0);
+    EXPECT_THAT(
+        unfit.err,
+        HasSubstr("as-stored is for folders that regard quantize wrote"));
+  }
+}
+
+TEST_F(QuantizeTrained, ASummarizerComputesWithWhatItsFileHas) {
+  ASSERT_EQ(quantize("dialogues", "int4").code, 0);
+  // Some dialogues of which the types write different summaries.
+  const std::string sample = folder_ / "sample";
+  ASSERT_EQ(run_regard({"sample", "summarize", "--out", sample}).code, 0);
+  std::ifstream all(fs::path(sample) / "test.jsonl");
+  std::string some;
+  std::string line;
+  for (int i = 1; i <= 46 && std::getline(all, line); ++i) {
+    if (i > 42) some += line + "\n";
+  }
+  write_text(folder_ / "some.jsonl", some);
+  const auto said = [&](std::vector<std::string> weights) {
+    std::vector<std::string> words = {
+        "summarize", "--model", out_, "--input", folder_ / "some.jsonl",
+        "--beam",    "1"};
+    words.insert(words.end(), weights.begin(), weights.end());
+    const Ended ended = run_regard(words);
+    EXPECT_EQ(ended.code, 0) << ended.err;
+    return ended.out;
+  };
+  const std::string stored = said({"--weights", "as-stored"});
+  EXPECT_EQ(stored, said({"--weights", "int4"}));
+  EXPECT_EQ(stored, said({}));
+  EXPECT_NE(stored, said({"--weights", "float32"}));
+}
+
+// What captioners and recommenders have beside their weights comes along.
+TEST_F(QuantizeTrained, TakesAllFilesOfTheModel) {
+  const fs::path from = folder_ / "from";
+  fs::copy(kModels / "series", from);
+  write_text(from / "interactions.tsv", "user\titem\n");
+  write_text(from / "features.safetensors", "pictures");
+  write_text(from / "training.log", "not this");
+  ASSERT_EQ(run_regard({"quantize", from, "--to", "int8", "--out", out_}).code,
+            0);
+  for (const char* name : {"config.json", "items.txt", "README.md",
+                           "interactions.tsv", "features.safetensors"}) {
+    EXPECT_TRUE(fs::exists(fs::path(out_) / name)) << name;
+  }
+  EXPECT_FALSE(fs::exists(fs::path(out_) / "training.log"));
 }
 
 TEST_F(QuantizeTrained, SaysWhatItRefuses) {

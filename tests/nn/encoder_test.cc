@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstring>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "autograd/gradients.h"
@@ -59,8 +60,10 @@ std::vector<float> copy_of(const Variable& x) {
   return {x.data(), x.data() + x.rows() * x.columns()};
 }
 
+// Of a StateDict, or of PackedParameters.
+template <typename Parameters>
 std::vector<float> vectors_of(const Encoder& encoder,
-                              const StateDict& parameters,
+                              const Parameters& parameters,
                               const PackedTokens& texts, int threads) {
   autograd::Tape tape(autograd::Record::kNo, {.count = threads});
   Pass pass(tape, parameters);
@@ -156,6 +159,104 @@ TEST_P(EncoderKinds, AttentionIsShares) {
                 mean.pooling.values<float>().data());
   EXPECT_THAT(each.rollout(), ::testing::Pointwise(::testing::DoubleNear(1e-6),
                                                    mean.rollout()));
+}
+
+PackedParameters packed_of(const Encoder& encoder, const StateDict& parameters,
+                           ops::WeightStorage storage) {
+  ParameterSpecs specs;
+  encoder.declare(specs);
+  return {specs, parameters, storage, "test"};
+}
+
+TEST_P(EncoderKinds, PackedWeightsOfFloat32GiveTheSameBits) {
+  const Encoder encoder(GetParam().config());
+  const StateDict parameters = parameters_of(encoder);
+  const PackedParameters packed =
+      packed_of(encoder, parameters, ops::WeightStorage::kFloat32);
+  EXPECT_FALSE(packed.values().contains("layers.0.linear1.weight"));
+  // One row and many, which products read in other ways.
+  for (const auto& lengths :
+       {std::vector<std::int64_t>{1}, std::vector<std::int64_t>{7, 40, 13}}) {
+    const PackedTokens texts = texts_of(lengths);
+    EXPECT_EQ(vectors_of(encoder, packed, texts, 2),
+              vectors_of(encoder, parameters, texts, 1));
+  }
+  const PackedTokens one = texts_of({9});
+  const auto looked = [&](const auto& values) {
+    autograd::Tape tape(autograd::Record::kNo);
+    Pass pass(tape, values);
+    return encoder.attention(pass, encoder.embed(pass, one), one).rollout();
+  };
+  EXPECT_EQ(looked(packed), looked(parameters));
+}
+
+TEST_P(EncoderKinds, WeightsOfFewerBitsGiveNearVectorsWhateverTheBatch) {
+  const Encoder encoder(GetParam().config());
+  const StateDict parameters = parameters_of(encoder);
+  const PackedTokens all = texts_of({7, 1, 40, 13});
+  const std::vector<float> exact = vectors_of(encoder, parameters, all, 1);
+  const auto [least, most] = std::minmax_element(exact.begin(), exact.end());
+  for (const auto& [storage, share] :
+       {std::pair{ops::WeightStorage::kBFloat16, 0.02f},
+        std::pair{ops::WeightStorage::kInt8, 0.02f},
+        std::pair{ops::WeightStorage::kInt4, 0.2f}}) {
+    const PackedParameters packed = packed_of(encoder, parameters, storage);
+    const std::vector<float> near = vectors_of(encoder, packed, all, 1);
+    EXPECT_NE(near, exact);
+    EXPECT_THAT(near,
+                ::testing::Pointwise(
+                    ::testing::FloatNear(share * (*most - *least)), exact));
+    EXPECT_EQ(near, vectors_of(encoder, packed, all, 3));
+    const PackedTokens last{{all.tokens.begin() + all.offsets[3],
+                             all.tokens.begin() + all.offsets[4]},
+                            {0, 13}};
+    EXPECT_EQ(vectors_of(encoder, packed, last, 1),
+              std::vector<float>(near.begin() + 3 * 16, near.end()));
+  }
+}
+
+TEST(PackedParameters, TakeTheMemoryOfTheirType) {
+  EncoderConfig config = small_config(Pooling::kAttention, Positions::kRotary);
+  config.model_dim = 128;
+  config.feed_forward_dim = 256;
+  const Encoder encoder(config);
+  const StateDict parameters = parameters_of(encoder);
+  // Four matrices of each layer, and two of the pooling.
+  constexpr std::size_t kMatrices =
+      3 * (4 * 128 * 128 + 2 * 128 * 256) + 4 * 128 * 128;
+  std::size_t all = 0;
+  for (const auto& [name, tensor] : parameters) all += tensor.byte_count();
+  const std::size_t rest = all - 4 * kMatrices;
+  const auto bytes = [&](ops::WeightStorage storage) {
+    const PackedParameters packed = packed_of(encoder, parameters, storage);
+    for (const auto& [name, tensor] : packed.values()) {
+      EXPECT_TRUE(tensor.rank() == 1 || name == "embedding.weight" ||
+                  name == "pooling.query")
+          << name;
+    }
+    return packed.bytes() - rest;
+  };
+  EXPECT_EQ(bytes(ops::WeightStorage::kFloat32), 4 * kMatrices);
+  EXPECT_EQ(bytes(ops::WeightStorage::kBFloat16), 2 * kMatrices);
+  // A scale for 64 codes; a scale and a minimum for 32 codes of half a byte.
+  EXPECT_EQ(bytes(ops::WeightStorage::kInt8), kMatrices + kMatrices / 64 * 4);
+  EXPECT_EQ(bytes(ops::WeightStorage::kInt4),
+            kMatrices / 2 + kMatrices / 32 * 4);
+}
+
+TEST(PackedParameters, SayWhatTheyRefuse) {
+  const Encoder encoder(small_config(Pooling::kMean, Positions::kNone));
+  StateDict parameters = parameters_of(encoder);
+  const PackedParameters packed =
+      packed_of(encoder, parameters, ops::WeightStorage::kInt8);
+  autograd::Tape tape;
+  EXPECT_THAT(test::refusal([&] { Pass(tape, packed); }),
+              StartsWith("Pass: weights that are packed learn nothing"));
+  parameters.erase("layers.0.linear1.weight");
+  EXPECT_THAT(test::refusal([&] {
+                packed_of(encoder, parameters, ops::WeightStorage::kInt8);
+              }),
+              StartsWith("test: the parameter layers.0.linear1.weight is"));
 }
 
 // Two tokens, two layers, by hand: A = (W + 1) / 2, and pooling A2 A1.

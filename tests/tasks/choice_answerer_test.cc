@@ -14,6 +14,7 @@
 #include "regard/core/random.h"
 #include "regard/tasks/samples.h"
 #include "support/refusal.h"
+#include "tasks/weight_types.h"
 
 namespace regard::tasks {
 namespace {
@@ -196,6 +197,20 @@ TEST(ChoiceAnswerer, LearnsToChooseByTheContext) {
   }
   EXPECT_GE(right, 180);
   EXPECT_EQ(model.answer(std::span(&test[5], 1), {.count = 1})[0], together[5]);
+  expect_weight_types_agree(
+      [&](ops::WeightStorage storage) {
+        return ChoiceAnswerer::load(folder.path(), storage);
+      },
+      [&](const ChoiceAnswerer& answerer, std::size_t first, std::size_t count,
+          Threads threads) {
+        std::vector<Said> said;
+        for (const auto& p :
+             answerer.answer(std::span(test).subspan(first, count), threads)) {
+          said.push_back({p[1] > p[0] ? "second" : "first", p[0]});
+        }
+        return said;
+      },
+      test.size(), 1e-6);
 }
 
 }  // namespace

@@ -15,6 +15,7 @@
 #include "regard/tasks/samples.h"
 #include "support/refusal.h"
 #include "tasks/pointer.h"
+#include "tasks/weight_types.h"
 
 namespace regard::tasks {
 namespace {
@@ -287,6 +288,22 @@ TEST(SpanAnswerer, LearnsToQuoteFromTextsThatAreLongerThanAWindow) {
   EXPECT_EQ(alone.score, together[7].score);
   const std::vector<SpanQuestion> blank = {{"", "ada what"}};
   EXPECT_EQ(model.answer(blank)[0].score, 0);
+  expect_weight_types_agree(
+      [&](ops::WeightStorage storage) {
+        return SpanAnswerer::load(folder.path(), storage);
+      },
+      [&](const SpanAnswerer& answerer, std::size_t first, std::size_t count,
+          Threads threads) {
+        std::vector<Said> said;
+        for (const Span& span :
+             answerer.answer(std::span(test).subspan(first, count), threads)) {
+          said.push_back(
+              {std::to_string(span.begin) + " to " + std::to_string(span.end),
+               span.score});
+        }
+        return said;
+      },
+      test.size(), 1e-4);
 }
 
 // What the script of SQuAD 1.1 prints for these.

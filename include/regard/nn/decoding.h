@@ -69,6 +69,8 @@ class TransformerDecoder {
   TransformerDecoder& operator=(TransformerDecoder&&) noexcept;
 
   const TransformerConfig& config() const;
+  // Of all weights, in memory.
+  std::size_t weight_bytes() const;
 
   // What the encoder makes of the sources: [source tokens, model_dim]. The bits
   // of a sentence depend on no other. Throws InvalidArgument for a token

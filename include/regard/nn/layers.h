@@ -10,6 +10,7 @@
 #include "regard/autograd/tape.h"
 #include "regard/mask/mask.h"
 #include "regard/nn/multi_head_attention.h"
+#include "regard/nn/packed_parameters.h"
 #include "regard/nn/parameters.h"
 #include "regard/ops/activation.h"
 #include "regard/ops/norm.h"
@@ -46,9 +47,18 @@ class Pass {
         gradients_(gradients),
         mode_(mode),
         seed_(seed) {}
+  // Inference with weights that were packed before. Throws InvalidArgument for
+  // a tape that records.
+  Pass(autograd::Tape& tape, const PackedParameters& parameters);
 
   autograd::Tape& tape() { return tape_; }
+  // One that is not packed.
   Variable parameter(const std::string& name);
+  // x weight^T + bias, both by name: all products with parameters that can be
+  // packed go through here. Without a bias its name is empty.
+  Variable linear(const Variable& x, const std::string& weight,
+                  const std::string& bias,
+                  const autograd::LinearOptions& options = {});
   // Each call is a new place in the model, numbered in the order of the calls.
   autograd::ElementDropout dropout(float rate);
   std::uint64_t attention_seed();
@@ -56,6 +66,7 @@ class Pass {
  private:
   autograd::Tape& tape_;
   const StateDict& parameters_;
+  const PackedParameters* packed_ = nullptr;
   StateDict* gradients_;
   Mode mode_;
   std::uint64_t seed_;
@@ -139,7 +150,8 @@ struct PackedAttention {
   std::string name;  // "encoder.layers.0.self_attn"
   LayerConfig config;
 
-  void declare(ParameterSpecs& specs) const;
+  void declare(ParameterSpecs& specs) const;        // for self attention
+  void declare_cross(ParameterSpecs& specs) const;  // the same parameters
   // Self attention.
   Variable operator()(Pass& pass, const Variable& x, const Sentences& sentences,
                       const Mask& mask) const;

@@ -17,9 +17,18 @@ struct ParameterSpec {
     kXavierUniform,  // in +-sqrt(6 / (rows + columns))
     kNormal,         // with the deviation value
   };
+  // Who reads it.
+  enum class Use {
+    kAny,
+    // Inference multiplies with it and reads it in no other way, so that it can
+    // be packed:
+    kProduct,    // with all rows at once
+    kQueryKeys,  // with the first third of them, and with the others
+  };
   Shape shape;
   Start start = Start::kConstant;
   float value = 0.0f;
+  Use use = Use::kAny;
 };
 using ParameterSpecs = std::map<std::string, ParameterSpec>;
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <memory>
@@ -11,6 +12,7 @@
 
 #include "regard/core/threads.h"
 #include "regard/nn/encoder.h"
+#include "regard/ops/weight_storage.h"
 #include "regard/tasks/example_task.h"
 #include "regard/tensor/tensor.h"
 #include "regard/text/tokenizer.h"
@@ -123,15 +125,23 @@ class Answerer {
  public:
   // Throws IoError for a file that is missing, ParseError for one that is
   // broken or does not fit the others.
-  static Answerer load(const std::filesystem::path& folder);
+  // Matrices of products become what `weights` says; tables, norms and biases
+  // stay float32. kAsStored is for folders that quantize_trained() wrote:
+  // InvalidArgument for any other.
+  static Answerer load(
+      const std::filesystem::path& folder,
+      ops::WeightStorage weights = ops::WeightStorage::kFloat32);
 
   Answerer(AnswererConfig config, std::unique_ptr<text::Tokenizer> tokenizer,
-           StateDict weights);
+           StateDict weights,
+           ops::WeightStorage storage = ops::WeightStorage::kFloat32);
   ~Answerer();
   Answerer(Answerer&&) noexcept;
   Answerer& operator=(Answerer&&) noexcept;
 
   const AnswererConfig& config() const;
+  // Of all weights, in memory.
+  std::size_t weight_bytes() const;
 
   // The likeliest answer to each. The bits of an answer's probability depend on
   // no other story and on no number of threads.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <memory>
@@ -12,6 +13,7 @@
 #include "regard/core/threads.h"
 #include "regard/nn/decoding.h"
 #include "regard/nn/encoder.h"
+#include "regard/ops/weight_storage.h"
 #include "regard/pictures/mobilenet.h"
 #include "regard/tasks/example_task.h"
 #include "regard/tasks/picture_features.h"
@@ -92,16 +94,24 @@ class Captioner {
  public:
   // Throws IoError for a file that is missing, ParseError for one that is
   // broken or does not fit the others.
-  static Captioner load(const std::filesystem::path& folder);
+  // Matrices of products become what `weights` says; tables, norms, biases and
+  // MobileNetV2 stay float32. kAsStored is for folders that quantize_trained()
+  // wrote: InvalidArgument for any other.
+  static Captioner load(
+      const std::filesystem::path& folder,
+      ops::WeightStorage weights = ops::WeightStorage::kFloat32);
 
   Captioner(const CaptionerConfig& config,
             std::optional<pictures::MobileNetV2> network,
-            std::unique_ptr<text::Tokenizer> tokenizer, StateDict weights);
+            std::unique_ptr<text::Tokenizer> tokenizer, StateDict weights,
+            ops::WeightStorage storage = ops::WeightStorage::kFloat32);
   ~Captioner();
   Captioner(Captioner&&) noexcept;
   Captioner& operator=(Captioner&&) noexcept;
 
   const CaptionerConfig& config() const;
+  // Of all weights, in memory; without MobileNetV2.
+  std::size_t weight_bytes() const;
 
   // A caption for each file. It depends on no other file and no number of
   // threads. Throws what pictures::read_picture() throws, and InvalidArgument

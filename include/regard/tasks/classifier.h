@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <memory>
@@ -10,6 +11,7 @@
 
 #include "regard/core/threads.h"
 #include "regard/nn/encoder.h"
+#include "regard/ops/weight_storage.h"
 #include "regard/tasks/example_task.h"
 #include "regard/tensor/tensor.h"
 #include "regard/text/tokenizer.h"
@@ -94,15 +96,23 @@ class Classifier {
  public:
   // Throws IoError for a file that is missing, ParseError for one that is
   // broken or does not fit the others.
-  static Classifier load(const std::filesystem::path& folder);
+  // Matrices of products become what `weights` says; tables, norms and biases
+  // stay float32. kAsStored is for folders that quantize_trained() wrote:
+  // InvalidArgument for any other.
+  static Classifier load(
+      const std::filesystem::path& folder,
+      ops::WeightStorage weights = ops::WeightStorage::kFloat32);
 
   Classifier(ClassifierConfig config,
-             std::unique_ptr<text::Tokenizer> tokenizer, StateDict weights);
+             std::unique_ptr<text::Tokenizer> tokenizer, StateDict weights,
+             ops::WeightStorage storage = ops::WeightStorage::kFloat32);
   ~Classifier();
   Classifier(Classifier&&) noexcept;
   Classifier& operator=(Classifier&&) noexcept;
 
   const ClassifierConfig& config() const;
+  // Of all weights, in memory.
+  std::size_t weight_bytes() const;
   const text::Tokenizer& tokenizer() const;
 
   // For each text all labels, the likeliest first. The bits of a text's

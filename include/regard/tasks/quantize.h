@@ -62,12 +62,16 @@ std::string trained_kind(const std::filesystem::path& folder);
 // Writes the folder of a model that was trained here anew, as
 // quantize_encoder() does: the matrices of its attentions and feed-forward
 // blocks, and of an output that is no table, become int8 or int4. Where it is
-// loaded they are the float32 values of the codes, or with
-// Translator::load(folder, kAsStored) these codes. Throws what
+// loaded they are the float32 values of the codes, or with kAsStored, as in
+// Translator::load(folder, kAsStored), these codes. Throws what
 // quantize_encoder() throws, and InvalidArgument for any other folder.
 std::vector<QuantizedTensor> quantize_trained(
     const std::filesystem::path& from, const std::filesystem::path& to,
     const QuantizeOptions& options = {});
+
+// What the matrices of such a folder are: kInt8 or kInt4; kFloat32 for any
+// other folder.
+ops::WeightStorage stored_weights(const std::filesystem::path& folder);
 
 // How well a model foretells a text: e to the mean of -log p(token | those
 // before it). The text is cut into parts of `part` tokens, each read for

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -12,6 +13,7 @@
 
 #include "regard/core/threads.h"
 #include "regard/nn/encoder.h"
+#include "regard/ops/weight_storage.h"
 #include "regard/tasks/example_task.h"
 #include "regard/tasks/interactions.h"
 #include "regard/tensor/tensor.h"
@@ -65,15 +67,23 @@ class Recommender {
  public:
   // Throws IoError for a file that is missing, ParseError for one that is
   // broken or does not fit the others.
-  static Recommender load(const std::filesystem::path& folder);
+  // Matrices of products become what `weights` says; the table of items, which
+  // is looked up and multiplied, norms and biases stay float32. kAsStored is
+  // for folders that quantize_trained() wrote: InvalidArgument for any other.
+  static Recommender load(
+      const std::filesystem::path& folder,
+      ops::WeightStorage weights = ops::WeightStorage::kFloat32);
 
   Recommender(RecommenderConfig config, std::vector<std::string> items,
-              StateDict weights);
+              StateDict weights,
+              ops::WeightStorage storage = ops::WeightStorage::kFloat32);
   ~Recommender();
   Recommender(Recommender&&) noexcept;
   Recommender& operator=(Recommender&&) noexcept;
 
   const RecommenderConfig& config() const;
+  // Of all weights, in memory.
+  std::size_t weight_bytes() const;
   const std::vector<std::string>& items() const;
   // -1 for a name that is no item's.
   std::int32_t item(std::string_view name) const;

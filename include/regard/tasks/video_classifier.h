@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <memory>
@@ -11,6 +12,7 @@
 
 #include "regard/core/threads.h"
 #include "regard/nn/encoder.h"
+#include "regard/ops/weight_storage.h"
 #include "regard/tasks/classifier.h"
 #include "regard/tasks/clips.h"
 #include "regard/tasks/example_task.h"
@@ -96,11 +98,19 @@ class VideoClassifier {
  public:
   // Throws IoError for a file that is missing, ParseError for one that is
   // broken or does not fit the other.
-  static VideoClassifier load(const std::filesystem::path& folder);
+  // Matrices of products become what `weights` says; tables, norms and biases
+  // stay float32. kAsStored is for folders that quantize_trained() wrote:
+  // InvalidArgument for any other.
+  static VideoClassifier load(
+      const std::filesystem::path& folder,
+      ops::WeightStorage weights = ops::WeightStorage::kFloat32);
 
-  VideoClassifier(VideoConfig config, StateDict weights);
+  VideoClassifier(VideoConfig config, StateDict weights,
+                  ops::WeightStorage storage = ops::WeightStorage::kFloat32);
 
   const VideoConfig& config() const { return config_; }
+  // Of all weights, in memory.
+  std::size_t weight_bytes() const { return weights_.bytes(); }
 
   // For each clip all labels, the likeliest first: the mean of what is said of
   // the whole clip and of views - 1 parts of it, each 85 % of its time, evenly
@@ -120,8 +130,8 @@ class VideoClassifier {
                                                 Threads threads) const;
 
   VideoConfig config_;
-  StateDict weights_;
   nn::Encoder encoder_;
+  nn::PackedParameters weights_;
 };
 
 // The weights as a VideoClassifier has them: what the task learnt, with what

@@ -105,10 +105,11 @@ struct Job {
   const int helpers;  // how many workers may join the caller
   const FunctionRef<void(std::int64_t)> body;
   std::atomic<std::int64_t> next{0};
-  std::atomic<bool> failed{false};
-  std::exception_ptr error;    // written by the one that set `failed`
-  std::atomic<int> active{0};  // workers inside; changed under the pool's lock
-  int joined = 0;              // the rest: under the pool's lock
+  std::mutex error_mutex;
+  std::exception_ptr error;     // of the lowest task that threw
+  std::int64_t error_task = 0;  // its number
+  std::atomic<int> active{0};   // workers inside; changed under the pool's lock
+  int joined = 0;               // the rest: under the pool's lock
   bool caller_sleeps = false;
 
   bool has_room() const {
@@ -118,20 +119,31 @@ struct Job {
   void work() {
     const InsideTask mark;
     for (;;) {
+      std::int64_t task = tasks;  // while none is taken
       try {
         // Before a task is taken: one that was taken and never run would be
         // waited for by tasks after it, which may need what it leaves.
         if (next.load(std::memory_order_relaxed) < tasks) {
           InterruptScope::poll();
         }
-        const std::int64_t task = next.fetch_add(1, std::memory_order_relaxed);
+        task = next.fetch_add(1, std::memory_order_relaxed);
         if (task >= tasks) return;
         body(task);
       } catch (...) {
-        if (!failed.exchange(true)) error = std::current_exception();
+        keep_error(task);
         next.store(tasks, std::memory_order_relaxed);
       }
     }
+  }
+
+ private:
+  // All tasks below one that throws were started before it, so that which error
+  // is kept does not depend on who was faster.
+  void keep_error(std::int64_t task) {
+    const std::lock_guard lock(error_mutex);
+    if (error && error_task <= task) return;
+    error = std::current_exception();
+    error_task = task;
   }
 };
 

@@ -220,6 +220,29 @@ TEST(ParallelFor, CarriesAnExceptionOutOfAWorker) {
   EXPECT_THROW(parallel_for({.pool = &pool}, 2, body), IoError);
 }
 
+// Which of several wrong files is named must not depend on who was faster.
+TEST(ParallelFor, ThrowsTheExceptionOfTheLowestTask) {
+  ThreadPool pool(2);
+  std::atomic<int> inside{0};
+  std::atomic<bool> second_threw{false};
+  const auto body = [&](std::int64_t task) {
+    ASSERT_TRUE(meet(inside, 2));
+    if (task == 1) {
+      second_threw = true;
+      throw std::runtime_error("task 1");
+    }
+    while (!second_threw) std::this_thread::yield();
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    throw std::runtime_error("task 0");
+  };
+  try {
+    parallel_for({.pool = &pool}, 2, body);
+    FAIL() << "nothing was thrown";
+  } catch (const std::runtime_error& error) {
+    EXPECT_STREQ(error.what(), "task 0");
+  }
+}
+
 TEST(ParallelFor, ServesSeveralCallersAtOnce) {
   ThreadPool pool(4);
   std::atomic<std::int64_t> total{0};

@@ -73,8 +73,8 @@ class ThreadPool {
 int thread_count(Threads threads, std::int64_t tasks);
 
 // Calls body(0) .. body(tasks - 1), each once, on at most the threads allowed,
-// lower numbers started first. Returns when all are done. Of the exceptions that
-// tasks throw, that of the lowest number is thrown again here, whoever was
+// lower numbers started first. Returns when all are done. Of the exceptions
+// that tasks throw, that of the lowest number is thrown again here, whoever was
 // faster; tasks not yet started are dropped.
 void parallel_for(Threads threads, std::int64_t tasks,
                   FunctionRef<void(std::int64_t)> body);

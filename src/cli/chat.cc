@@ -61,13 +61,16 @@ answer.
 volatile std::sig_atomic_t interrupted = 0;
 extern "C" void note_interrupt(int) { interrupted = 1; }
 
-// Ctrl-C for as long as it lives. A read of the terminal ends with it, so that
-// the prompt comes again.
+// Ctrl-C is noted for as long as it lives. Where it `ends_reads`, a read of the
+// terminal ends with it, so that the prompt comes again; elsewhere calls of the
+// system go on: a write to a terminal that holds its output (Ctrl-S) would
+// fail.
 class CatchInterrupt {
  public:
-  CatchInterrupt() {
+  explicit CatchInterrupt(bool ends_reads) {
     struct sigaction action {};
     action.sa_handler = note_interrupt;
+    action.sa_flags = ends_reads ? 0 : SA_RESTART;
     sigaction(SIGINT, &action, &before_);
   }
   ~CatchInterrupt() { sigaction(SIGINT, &before_, nullptr); }
@@ -86,7 +89,7 @@ class Conversation {
         on_terminal_(isatty(STDIN_FILENO) == 1) {}
 
   void run() {
-    const CatchInterrupt catching;
+    const CatchInterrupt catching(/*ends_reads=*/false);
     if (on_terminal_) {
       tell(fmt::format("chat template: {}; /help has the commands\n",
                        chat_.chat_template().name()));
@@ -114,7 +117,7 @@ class Conversation {
       if (on_terminal_) tell("> ");
       std::string line;
       interrupted = 0;
-      if (std::getline(std::cin, line)) {
+      if (read(line)) {
         if (line.ends_with('\r')) line.pop_back();
         return line;
       }
@@ -127,6 +130,11 @@ class Conversation {
       std::clearerr(stdin);
       tell("\n/quit or Ctrl-D ends the chat\n");
     }
+  }
+
+  static bool read(std::string& line) {
+    const CatchInterrupt catching(/*ends_reads=*/true);
+    return static_cast<bool>(std::getline(std::cin, line));
   }
 
   void say(const std::string& text) {

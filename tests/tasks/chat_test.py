@@ -179,6 +179,13 @@ class Chats(unittest.TestCase):
         self.assertNotEqual(self.chat([hostile]).stdout, self.answers([hostile])[0] + "\n")
 
     def test_ctrl_c_ends_the_answer_and_not_the_program(self):
+        self.check_ctrl_c(held=False)
+
+    def test_ctrl_c_does_not_lose_what_a_terminal_holds_back(self):
+        # After Ctrl-S, the program waits in a write when Ctrl-C comes.
+        self.check_ctrl_c(held=True)
+
+    def check_ctrl_c(self, held):
         import pty
         ours, theirs = pty.openpty()
         process = subprocess.Popen([PROGRAM, "chat", "--model", self.folder, "--temperature", "5", "--threads", "1"],
@@ -191,7 +198,10 @@ class Chats(unittest.TestCase):
             end = time.time() + 120
             while not found() and time.time() < end:
                 if select.select([ours], [], [], 1.0)[0]:
-                    seen += os.read(ours, 4096)
+                    try:
+                        seen += os.read(ours, 4096)
+                    except OSError:
+                        self.fail(f"the program ended with {process.wait(60)}: {seen}")
                 else:
                     often()
             self.assertTrue(found(), seen)
@@ -203,10 +213,17 @@ class Chats(unittest.TestCase):
 
         interrupt = lambda: process.send_signal(signal.SIGINT)
         wait_for_text(b"> ")
-        os.write(ours, b"Tell me\n")
-        wait_for_text(b"Tell me")
-        wait_for(lambda: len(seen) >= 20)
-        interrupt()
+        if held:  # until Ctrl-Q
+            os.write(ours, b"\x13Tell me\n")
+            time.sleep(1)
+            interrupt()
+            time.sleep(0.5)
+            os.write(ours, b"\x11")
+        else:
+            os.write(ours, b"Tell me\n")
+            wait_for_text(b"Tell me")
+            wait_for(lambda: len(seen) >= 20)
+            interrupt()
         wait_for_text(b"\n> ")
         # One that comes before the program reads is not lost, but seen late: people press again.
         interrupt()

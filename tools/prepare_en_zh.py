@@ -9,12 +9,13 @@
 
 SOURCES holds train_NAME.tsv.gz and gloss_NAME.tsv.gz (English, a tab, Chinese),
 mono_NAME.txt.gz and test_NAME.tsv.gz. `mono` writes FOLDER/mono.zh, one sentence
-a line; `mix` reads its translation, FOLDER/mono.en, where there is one. A pair is
-held out to validate with where a hash of its English sentence says so, and pairs
-that share a side with one of those are dropped, as is each pair that shares a
-side with a test: letters and digits are compared, case and punctuation are not.
-`--seen` leaves out of the tests what shares a side with other pairs, such as those
-that a model which is trained further had learnt from before.
+a line; `mix` reads its translation, FOLDER/mono.en, and the FOLDER/phrases.tsv of
+write_phrases.py, where there are any. A pair is held out to validate with where a
+hash of its English sentence says so, and pairs that share a side with one of those
+are dropped, as is each pair that shares a side with a test: letters and digits are
+compared, case and punctuation are not. `--seen` leaves out of the tests what shares
+a side with other pairs, such as those that a model which is trained further had
+learnt from before.
 """
 
 import argparse
@@ -102,10 +103,12 @@ def write_mix(folder, out):
         if len(english) != len(chinese):
             sys.exit(f"mono.en has {len(english)} lines and mono.zh {len(chinese)}")
         back = dict.fromkeys(p for p in zip(english, chinese) if all(p) and is_short(p) and is_sane(p) and free(p))
-    print(f"everyday {len(everyday)}, prose {len(prose)}, words {len(words)}, translated back {len(back)}")
+    made = out / "phrases.tsv"
+    phrases = dict.fromkeys(p for p in read_pairs(made) if free(p)) if made.exists() else {}
+    print(f"everyday {len(everyday)}, prose {len(prose)}, words {len(words)}, translated back {len(back)}, phrases {len(phrases)}")
     line = "\t".join
     write(out / "everyday.tsv", [line(p) for p in everyday])
-    write(out / "train.tsv", [line(p) for p in everyday | prose | back | words])
+    write(out / "train.tsv", [line(p) for p in everyday | prose | back | words | phrases])
     write(out / "valid.tsv", [line(p) for p in sorted(held_out)])
 
 

@@ -227,30 +227,29 @@ HWY_INLINE void gemm_panel(GemmTile t, std::int64_t rows,
   }
 }
 
-// A last panel whose columns are no multiple of kColumnStep: a few rows at a
-// time in a buffer, because vectors would reach past the rows of c.
-template <LeftSide kLeft, RightSide kRight>
+// A last packed panel whose columns are no multiple of kColumnStep: some rows
+// at a time in a buffer, because vectors would reach past the rows of c.
+template <LeftSide kLeft>
 HWY_INLINE void gemm_edge(GemmTile t, std::int64_t rows, std::int64_t columns) {
-  HWY_ALIGN float c[kGemmRows * kPanelColumns];
+  HWY_ALIGN float c[kGemmRowGrain * kPanelColumns];
   HWY_ALIGN float bias[kPanelColumns] = {};
   if (t.bias != nullptr) std::copy_n(t.bias, columns, bias);
-  for (std::int64_t row = 0; row < rows; row += kGemmRows) {
-    const std::int64_t count = std::min<std::int64_t>(kGemmRows, rows - row);
+  const std::int64_t stride = t.b_step;
+  if (!t.from_zero) std::fill_n(c, kGemmRowGrain * stride, 0.0f);
+  GemmTile tile = t;
+  tile.c = c;
+  tile.c_stride = stride;
+  tile.bias = t.bias == nullptr ? nullptr : bias;
+  for (std::int64_t row = 0; row < rows; row += kGemmRowGrain) {
+    const std::int64_t count = std::min(kGemmRowGrain, rows - row);
     float* const c_row = t.c + row * t.c_stride;
-    std::fill(c, c + kGemmRows * kPanelColumns, 0.0f);
-    if (!t.from_zero) {
-      for (std::int64_t r = 0; r < count; ++r) {
-        std::copy_n(c_row + r * t.c_stride, columns, c + r * kPanelColumns);
-      }
+    for (std::int64_t r = 0; r < count && !t.from_zero; ++r) {
+      std::copy_n(c_row + r * t.c_stride, columns, c + r * stride);
     }
-    GemmTile tile = t;
     tile.a = t.a + row * t.a_row;  // kGemmRows * depth a tile, if packed
-    tile.c = c;
-    tile.c_stride = kPanelColumns;
-    tile.bias = t.bias == nullptr ? nullptr : bias;
-    gemm_panel<kLeft, kRight>(tile, count, t.b_step);
+    gemm_panel<kLeft, RightSide::kPacked>(tile, count, stride);
     for (std::int64_t r = 0; r < count; ++r) {
-      std::copy_n(c + r * kPanelColumns, columns, c_row + r * t.c_stride);
+      std::copy_n(c + r * stride, columns, c_row + r * t.c_stride);
     }
   }
 }
@@ -319,10 +318,10 @@ HWY_INLINE void gemm_panels(const Gemm& job) {
       t.ahead = next.is_end(job) ? t.b : next.b(job);
       t.ahead_step = next.is_end(job) ? 0 : kColumnStep;
     }
-    if (columns % kColumnStep == 0) {
+    if (kRight == RightSide::kRows || columns % kColumnStep == 0) {
       gemm_panel<kLeft, kRight>(t, job.m, columns);
     } else {
-      gemm_edge<kLeft, kRight>(t, job.m, columns);
+      gemm_edge<kLeft>(t, job.m, columns);
     }
     place = next;
   } while (!place.is_end(job));
@@ -416,28 +415,56 @@ HWY_INLINE void pack_columns_transposed_impl(const float* HWY_RESTRICT b,
   }
 }
 
+// What pack_rows_transposed reads and writes at a time: a tile's step of k may
+// be less, so that a store reaches into the next step, which is packed later.
+constexpr std::int64_t kPackedAtOnce = 8;
+
+// kTiles whole tiles from a. All but the last read on into the next.
+template <int kTiles>
+HWY_INLINE void pack_row_tiles(const float* HWY_RESTRICT a, std::int64_t stride,
+                               std::int64_t k, float* HWY_RESTRICT packed) {
+  const hn::CappedTag<float, kPackedAtOnce> d;
+  const std::int64_t lanes = static_cast<std::int64_t>(hn::Lanes(d));
+  const std::int64_t tile = kGemmRows * k;
+  for (std::int64_t i = 0; i + 1 < k; ++i) {
+    HWY_UNROLL(4)
+    for (int t = 0; t < kTiles; ++t) {
+      for (std::int64_t r = 0; r < kGemmRows; r += lanes) {
+        hn::StoreU(hn::LoadU(d, a + t * kGemmRows + r), d,
+                   packed + t * tile + r);
+      }
+    }
+    a += stride;
+    packed += kGemmRows;
+  }
+  for (int t = 0; t < kTiles; ++t) {
+    std::copy_n(a + t * kGemmRows, kGemmRows, packed + t * tile);
+  }
+}
+
 HWY_INLINE void pack_rows_transposed_impl(const float* HWY_RESTRICT a,
                                           std::int64_t stride, std::int64_t m,
                                           std::int64_t k,
                                           float* HWY_RESTRICT packed) {
-  constexpr std::int64_t kStore = 8;
-  const hn::CappedTag<float, kStore> d;
-  const std::int64_t lanes = static_cast<std::int64_t>(hn::Lanes(d));
-  for (std::int64_t row = 0; row < m; row += kGemmRows) {
+  if (k == 0) return;
+  constexpr std::int64_t kOver = kPackedAtOnce - kGemmRows;
+  // Several tiles at once, so that a line of a is fetched once: where the rows
+  // of a lie a power of two apart, it is gone from the L1 cache before the next
+  // tile wants it.
+  constexpr int kTiles = kGemmRowGrain / kGemmRows;
+  std::int64_t row = 0;
+  for (; row + kGemmRowGrain + kOver <= m; row += kGemmRowGrain) {
+    pack_row_tiles<kTiles>(a + row, stride, k, packed + row * k);
+  }
+  for (; row + kGemmRows + kOver <= m; row += kGemmRows) {
+    pack_row_tiles<1>(a + row, stride, k, packed + row * k);
+  }
+  for (; row < m; row += kGemmRows) {
     const std::int64_t rows = std::min<std::int64_t>(kGemmRows, m - row);
-    const bool whole = row + kStore <= m;
-    for (std::int64_t i = 0; i < k; ++i) {
-      const float* const from = a + i * stride + row;
-      std::int64_t r = 0;
-      if (whole) {
-        // May reach into what is packed next, which there is.
-        for (; r < kGemmRows; r += lanes) {
-          hn::StoreU(hn::LoadU(d, from + r), d, packed + r);
-        }
-      }
-      for (; r < rows; ++r) packed[r] = from[r];
-      for (; r < kGemmRows; ++r) packed[r] = 0.0f;
-      packed += kGemmRows;
+    float* to = packed + row * k;
+    for (std::int64_t i = 0; i < k; ++i, to += kGemmRows) {
+      std::copy_n(a + i * stride + row, rows, to);
+      std::fill(to + rows, to + kGemmRows, 0.0f);
     }
   }
 }

@@ -81,10 +81,13 @@ void normalise(Frames& frames, std::int64_t coordinates) {
   double square = 0;
   float middle[3];
   for (std::int64_t f = 0; f < frames.count; ++f) {
-    middle_of(frames.at(f), joints, coordinates, middle);
-    for (std::int64_t i = 0; i < frames.size; ++i) {
-      const double away = frames.at(f)[i] - middle[i % coordinates];
-      square += away * away;
+    const float* const frame = frames.at(f);
+    middle_of(frame, joints, coordinates, middle);
+    for (std::int64_t j = 0; j < frames.size; j += coordinates) {
+      for (std::int64_t c = 0; c < coordinates; ++c) {
+        const double away = frame[j + c] - middle[c];
+        square += away * away;
+      }
     }
     for (std::int64_t c = 0; c < coordinates; ++c) {
       origin[static_cast<std::size_t>(c)] += middle[c];
@@ -93,11 +96,13 @@ void normalise(Frames& frames, std::int64_t coordinates) {
   const double size =
       std::sqrt(square / static_cast<double>(frames.count * joints));
   const double scale = size > 0 ? 1 / size : 1;
-  for (std::int64_t i = 0; i < frames.count * frames.size; ++i) {
-    const auto at = static_cast<std::size_t>(i);
-    const double from = origin[static_cast<std::size_t>(i % coordinates)] /
-                        static_cast<double>(frames.count);
-    frames.values[at] = static_cast<float>((frames.values[at] - from) * scale);
+  for (double& from : origin) from /= static_cast<double>(frames.count);
+  float* const values = frames.values.data();
+  for (std::int64_t j = 0; j < frames.count * frames.size; j += coordinates) {
+    for (std::int64_t c = 0; c < coordinates; ++c) {
+      const double from = origin[static_cast<std::size_t>(c)];
+      values[j + c] = static_cast<float>((values[j + c] - from) * scale);
+    }
   }
 }
 
@@ -213,16 +218,19 @@ void put_joints(const Frames& frames, const Changes& changes,
   for (std::int64_t f = 0; f < frames.count; ++f) {
     const float* const now = frames.at(f);
     middle_of(now, joints, coordinates, middle);
-    for (std::int64_t i = 0; i < frames.size; ++i) {
-      *to++ = now[i] - middle[i % coordinates];
+    for (std::int64_t j = 0; j < frames.size; j += coordinates) {
+      for (std::int64_t c = 0; c < coordinates; ++c) {
+        *to++ = now[j + c] - middle[c];
+      }
     }
     to = std::copy_n(middle, coordinates, to);
     to = changes.put_all(f, to);
-    for (std::int64_t a = 0; a < joints; ++a) {
-      for (std::int64_t b = a + 1; b < joints; ++b) {
+    for (const float* a = now; a < now + frames.size; a += coordinates) {
+      const float* b = a + coordinates;
+      for (; b < now + frames.size; b += coordinates) {
         float square = 0;
         for (std::int64_t c = 0; c < coordinates; ++c) {
-          const float d = now[a * coordinates + c] - now[b * coordinates + c];
+          const float d = a[c] - b[c];
           square += d * d;
         }
         *to++ = std::sqrt(square);
@@ -394,10 +402,13 @@ void write_tokens(const VideoConfig& config, const Tensor& clip,
   }
   put_tokens(config, frames, own);
   if (options.standard != nullptr) {
-    const Standard& standard = *options.standard;
-    for (std::int64_t i = 0; i < frames.count * per_frame * width; ++i) {
-      const auto column = static_cast<std::size_t>(i % width);
-      own[i] = (own[i] - standard.mean[column]) * standard.scale[column];
+    const float* const mean = options.standard->mean.data();
+    const float* const scale = options.standard->scale.data();
+    for (std::int64_t t = 0; t < frames.count * per_frame; ++t) {
+      float* const token = own + t * width;
+      for (std::int64_t i = 0; i < width; ++i) {
+        token[i] = (token[i] - mean[i]) * scale[i];
+      }
     }
   }
   if (options.augment && !joints) disturb(config, frames.count, random, own);
@@ -417,10 +428,12 @@ Standard standard_of(const VideoConfig& all, std::span<const Tensor> clips) {
     const std::int64_t count = frames_read(config, clip) * per_frame;
     tokens.resize(static_cast<std::size_t>(count * width));
     write_tokens(config, clip, {}, tokens.data());
-    for (std::size_t i = 0; i < tokens.size(); ++i) {
-      const double value = tokens[i];
-      sum[i % columns] += value;
-      square[i % columns] += value * value;
+    for (std::size_t token = 0; token < tokens.size(); token += columns) {
+      for (std::size_t c = 0; c < columns; ++c) {
+        const double value = tokens[token + c];
+        sum[c] += value;
+        square[c] += value * value;
+      }
     }
     rows += count;
   }

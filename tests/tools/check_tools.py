@@ -92,6 +92,24 @@ class PrepareEnZh(InATemporaryFolder):
     def lines(self, name):
         return (self.folder / "out" / name).read_text(encoding="utf-8").splitlines()
 
+    def test_phrases_are_mixed_in_and_hold_nothing_of_a_test(self):
+        done = run(sys.executable, ROOT / "tools/write_phrases.py", self.folder / "out")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        written = dict(line.split("\t") for line in self.lines("phrases.tsv"))
+        self.assertGreater(len(written), 4000)
+        for english, chinese in (("Twelve.", "十二。"), ("I have two cats.", "我有两只猫。"), ("It's half past two.", "现在两点半。"),
+                                 ("Today is Sunday.", "今天是星期天。")):
+            self.assertEqual(written[english], chinese)
+        import write_phrases
+        for number, english, chinese in ((0, "zero", "零"), (10, "ten", "十"), (105, "one hundred and five", "一百零五"),
+                                         (110, "one hundred and ten", "一百一十"), (342, "three hundred and forty-two", "三百四十二"),
+                                         (2007, "two thousand and seven", "二千零七"), (9070, "nine thousand and seventy", "九千零七十")):
+            self.assertEqual((write_phrases.in_english(number), write_phrases.in_chinese(number)), (english, chinese))
+        self.assertFalse({"Good morning.", "Today is Monday.", "I'm from China."} & set(written))  # of the phrase book
+        self.zip("test_tatoeba.tsv.gz", ["twelve\t12"])
+        self.prepare("mix")
+        self.assertEqual(set(written) - {line.split("\t")[0] for line in self.lines("train.tsv")}, {"Twelve."})
+
     def test_no_side_of_a_test_is_learnt_from(self):
         self.zip("train_hsk_sentences.tsv.gz", ["the cat sleeps!\t\u732b\u7761\u4e86\u3002", "A hound.\t\u72d7 \u53eb", "Tea?\t\u8336\uff1f"])
         self.zip("mono_tatoeba_ccby.txt.gz", ["\u5df2\u7ecf\u5f88\u665a\u4e86", "\u6211\u559d\u8336\u3002", "\u5979\u8d70\u4e86"])

@@ -97,13 +97,13 @@ class PrepareEnZh(InATemporaryFolder):
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         written = dict(line.split("\t") for line in self.lines("phrases.tsv"))
         self.assertGreater(len(written), 4000)
-        for english, chinese in (("Twelve.", "十二。"), ("I have two cats.", "我有两只猫。"), ("It's half past two.", "现在两点半。"),
-                                 ("Today is Sunday.", "今天是星期天。")):
+        for english, chinese in (("Twelve.", "\u5341\u4e8c\u3002"), ("I have two cats.", "\u6211\u6709\u4e24\u53ea\u732b\u3002"), ("It's half past two.", "\u73b0\u5728\u4e24\u70b9\u534a\u3002"),
+                                 ("Today is Sunday.", "\u4eca\u5929\u662f\u661f\u671f\u5929\u3002")):
             self.assertEqual(written[english], chinese)
         import write_phrases
-        for number, english, chinese in ((0, "zero", "零"), (10, "ten", "十"), (105, "one hundred and five", "一百零五"),
-                                         (110, "one hundred and ten", "一百一十"), (342, "three hundred and forty-two", "三百四十二"),
-                                         (2007, "two thousand and seven", "二千零七"), (9070, "nine thousand and seventy", "九千零七十")):
+        for number, english, chinese in ((0, "zero", "\u96f6"), (10, "ten", "\u5341"), (105, "one hundred and five", "\u4e00\u767e\u96f6\u4e94"),
+                                         (110, "one hundred and ten", "\u4e00\u767e\u4e00\u5341"), (342, "three hundred and forty-two", "\u4e09\u767e\u56db\u5341\u4e8c"),
+                                         (2007, "two thousand and seven", "\u4e8c\u5343\u96f6\u4e03"), (9070, "nine thousand and seventy", "\u4e5d\u5343\u96f6\u4e03\u5341")):
             self.assertEqual((write_phrases.in_english(number), write_phrases.in_chinese(number)), (english, chinese))
         self.assertFalse({"Good morning.", "Today is Monday.", "I'm from China."} & set(written))  # of the phrase book
         self.zip("test_tatoeba.tsv.gz", ["twelve\t12"])

@@ -27,6 +27,12 @@ CASES = {
 }
 
 
+def start(function, arguments, ranks):
+    """Processes of one that has imported PyTorch and computed nothing: a dozen imports take most of the time."""
+    mp.set_forkserver_preload(["pytest", "regard.torch", "torch.distributed.fsdp"])
+    mp.start_processes(function, arguments, nprocs=ranks, start_method="forkserver")
+
+
 def whole_inputs(kv_heads=KV_HEADS):
     generator = torch.Generator().manual_seed(1)
     shapes = [(2, HEADS, LENGTH, DIM), (2, kv_heads, LENGTH, DIM), (2, kv_heads, LENGTH, DIM), (2, HEADS, LENGTH, DIM)]
@@ -102,7 +108,7 @@ def work(rank, ranks, place):
 @pytest.mark.parametrize("ranks", [2, 4])
 def test_the_bits_are_those_of_one_process(ranks):
     with tempfile.TemporaryDirectory() as folder:
-        mp.spawn(work, (ranks, os.path.join(folder, "meeting")), nprocs=ranks)
+        start(work, (ranks, os.path.join(folder, "meeting")), ranks)
 
 
 def test_it_says_that_nobody_has_started_processes():
@@ -181,7 +187,7 @@ def learn(rank, ranks, place, results):
 def test_data_parallel_models_learn_with_use(ranks):
     """DDP and FSDP: the gradients that they have without us, within rounding."""
     with tempfile.TemporaryDirectory() as folder:
-        mp.spawn(learn, (ranks, os.path.join(folder, "meeting"), folder), nprocs=ranks)
+        start(learn, (ranks, os.path.join(folder, "meeting"), folder), ranks)
         parts = {name: [torch.load(os.path.join(folder, f"{name}-{rank}")) for rank in range(ranks)]
                  for name in WRAPPERS}
     whole = parts["DDP"][0]

@@ -14,7 +14,7 @@ import re
 import subprocess
 import unittest
 
-FLOOR = 90
+FLOOR = 94
 BOOK = pathlib.Path(__file__).with_name("phrasebook.tsv")
 
 

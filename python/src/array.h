@@ -115,7 +115,7 @@ void refuse_gradient(nb::handle object, const char* where, const char* name);
 // Raises Python's TypeError with the text of require().
 template <typename... Parts>
 [[noreturn]] void throw_type_error(const char* where, const Parts&... parts) {
-  throw nb::type_error(detail::compose(where, parts...).c_str());
+  throw nb::type_error(detail::compose(where, {parts...}).c_str());
 }
 
 }  // namespace regard::python

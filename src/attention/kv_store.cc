@@ -232,11 +232,11 @@ void KVStore::make_room(std::span<const std::int64_t> sequences,
   if (options_.kind == KVCacheKind::kPaged) {
     const std::int64_t wanted = pages_wanted(sequences, tokens);
     if (wanted > free_pages()) {
-      throw OutOfPages(compose(where,
-                               "the pool must have as many free pages as the "
-                               "tokens need; they need ",
-                               wanted, ", free are ", free_pages(), " of ",
-                               options_.pages));
+      throw OutOfPages(compose(
+          where,
+          {"the pool must have as many free pages as the tokens need; "
+           "they need ",
+           wanted, ", free are ", free_pages(), " of ", options_.pages}));
     }
   }
   for (const std::int64_t number : sequences) {

@@ -4,15 +4,16 @@
 namespace regard::detail {
 
 void refuse_element_type(DType q, const char* where) {
-  throw InvalidArgument(
-      compose(where, "q must be float32, bfloat16, float16 or float64; it is ",
-              to_string(q)));
+  throw_composed<InvalidArgument>(
+      where, {"q must be float32, bfloat16, float16 or float64; it is ",
+              to_string(q)});
 }
 
 void refuse_precision(DType q, const char* where, const char* name) {
-  throw InvalidArgument(compose(where, name, " must be those in ",
-                                q == DType::kFloat64 ? "double" : "float",
-                                " where q is ", to_string(q)));
+  throw_composed<InvalidArgument>(
+      where,
+      {name, " must be those in ", q == DType::kFloat64 ? "double" : "float",
+       " where q is ", to_string(q)});
 }
 
 ConstElements CallViews::like_q(const ConstUntypedView<4>& view,

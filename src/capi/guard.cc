@@ -25,7 +25,7 @@ regard_status report(regard_status status, const char* text) noexcept {
 }  // namespace
 
 void refuse_null(const char* where, const char* name) {
-  throw InvalidArgument(detail::compose(where, name, " must not be NULL"));
+  detail::throw_composed<InvalidArgument>(where, {name, " must not be NULL"});
 }
 
 regard_status report_exception() noexcept {

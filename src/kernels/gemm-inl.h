@@ -85,6 +85,9 @@ struct GemmTile {
   // because it comes from beyond the L2 cache. A step of 0 fetches nothing new.
   const float* ahead;
   std::int64_t ahead_step;
+  // Rows of a that the first panel reads come from beyond the L2 cache, too:
+  // each tile fetches those of the next one. Null fetches nothing.
+  const float* a_ahead;
 };
 
 // A panel [k][48] is 3 k lines long. Many tiles of rows fetch one line a step;
@@ -111,6 +114,14 @@ HWY_INLINE void gemm_tile(const GemmTile& t) {
       for (int v = 0; v < kVecs; ++v) sum[r][v] = hn::Zero(d);
     }
     const bool from_zero = t.from_zero && i == 0;
+    if (kLeft == LeftSide::kRows && t.a_ahead != nullptr) {
+      HWY_UNROLL(8)
+      for (int r = 0; r < kRows; ++r) {
+        for (std::int64_t line = 0; line < kGemmChain; line += 16) {
+          hwy::Prefetch(t.a_ahead + r * a_row + i + line);
+        }
+      }
+    }
     for (const std::int64_t end = std::min(i + kGemmChain, t.k); i < end; ++i) {
       GemmVec right[kVecs];
       HWY_UNROLL(3)
@@ -165,6 +176,7 @@ HWY_NOINLINE void gemm_rows(GemmTile t, std::int64_t rows) {
   std::int64_t row = 0;
   const float* const a = t.a;
   float* const c = t.c;
+  const bool fetches_rows = t.a_ahead != nullptr;
   const std::int64_t depth = t.a_row;  // of a packed tile
   const auto move_to_row = [&] {
     t.a = kLeft == LeftSide::kPacked
@@ -174,6 +186,8 @@ HWY_NOINLINE void gemm_rows(GemmTile t, std::int64_t rows) {
   };
   for (; row + kRows <= rows; row += kRows) {
     move_to_row();
+    t.a_ahead = fetches_rows && row + kRows < rows ? a + (row + kRows) * t.a_row
+                                                   : nullptr;
     gemm_tile<kRows, kVecs, kLeft, kRight>(t);
     if (gemm_fetched_lines(kRight) == 1 && row < 2 * kRows) {
       t.ahead += t.k * t.ahead_step;
@@ -181,6 +195,7 @@ HWY_NOINLINE void gemm_rows(GemmTile t, std::int64_t rows) {
       t.ahead_step = 0;
     }
   }
+  t.a_ahead = nullptr;
   if (kRows > 4 && row + 4 <= rows) {
     move_to_row();
     gemm_tile<4, kVecs, kLeft, kRight>(t);
@@ -224,6 +239,7 @@ HWY_INLINE void gemm_panel(GemmTile t, std::int64_t rows,
     t.c += vecs * lanes;
     if (t.bias != nullptr) t.bias += vecs * lanes;
     t.ahead_step = 0;
+    t.a_ahead = nullptr;
   }
 }
 
@@ -311,6 +327,10 @@ HWY_INLINE void gemm_panels(const Gemm& job) {
     t.c_stride = job.c_stride;
     t.from_zero = place.i == 0 && job.start == Start::kZero;
     t.streams = gemm_streams(job);
+    t.a_ahead = kLeft == LeftSide::kRows && kRight == RightSide::kPacked &&
+                        place.col == 0
+                    ? t.a
+                    : nullptr;
     if (kRight == RightSide::kRows) {
       t.ahead = cut_is_last ? t.b : t.b + t.k * job.b_stride;
       t.ahead_step = cut_is_last ? 0 : job.b_stride;

@@ -7,10 +7,9 @@ namespace regard::text {
 namespace {
 
 [[noreturn]] void refuse(const char* where) {
-  throw InvalidArgument(
-      detail::compose(where,
-                      "regard was built without SentencePiece; install it "
-                      "(Debian: libsentencepiece-dev) and build again"));
+  throw InvalidArgument(detail::compose(
+      where, {"regard was built without SentencePiece; install it "
+              "(Debian: libsentencepiece-dev) and build again"}));
 }
 
 }  // namespace

@@ -79,23 +79,22 @@ class Reader {
 
   std::unique_ptr<Tokenizer> read() const {
     const std::string_view model = *file_.text("tokenizer.ggml.model");
-    PipelineParts parts = model == "gpt2"    ? byte_level()
-                          : model == "llama" ? sentencepiece(true)
-                          : model == "t5"    ? sentencepiece(false)
-                          : model == "bert"
-                              ? word_piece()
-                              : throw ParseError(detail::compose(
-                                    where_.c_str(),
-                                    "tokenizer.ggml.model must be gpt2, llama, "
-                                    "bert or t5; it is ",
-                                    io::in_quotes(model)));
+    PipelineParts parts =
+        model == "gpt2"    ? byte_level()
+        : model == "llama" ? sentencepiece(true)
+        : model == "t5"    ? sentencepiece(false)
+        : model == "bert"
+            ? word_piece()
+            : throw ParseError(detail::compose(
+                  where_.c_str(), {"tokenizer.ggml.model must be gpt2, "
+                                   "llama, bert or t5; it is ",
+                                   io::in_quotes(model)}));
     const std::string where = where_;
     parts.save = [where](const std::filesystem::path&) {
-      throw InvalidArgument(
-          detail::compose("Tokenizer::save",
-                          "a tokenizer that came inside a model's file is "
-                          "saved with it; this came from ",
-                          where));
+      throw InvalidArgument(detail::compose(
+          "Tokenizer::save", {"a tokenizer that came inside a model's file is "
+                              "saved with it; this came from ",
+                              where}));
     };
     return make_pipeline(std::move(parts));
   }

@@ -4,7 +4,12 @@
 #include <gtest/gtest.h>
 
 #include <cctype>
+#include <cstdint>
+#include <filesystem>
+#include <limits>
+#include <sstream>
 #include <string>
+#include <string_view>
 
 #include "regard/core/version.h"
 
@@ -29,6 +34,35 @@ TEST(Error, TextNamesTheFunctionTheRuleAndWhatCame) {
             "g: disk full");
   EXPECT_EQ(text_of<ParseError>([] { throw_parse_error("h", 1, '/', 2.5); }),
             "h: 1/2.5");
+}
+
+// What is thrown for `parts` and what a stream writes.
+template <typename... Parts>
+void expect_as_streamed(const Parts&... parts) {
+  std::ostringstream text;
+  text << "f: ";
+  (text << ... << parts);
+  EXPECT_EQ(text_of<InvalidArgument>([&] { require(false, "f", parts...); }),
+            text.str());
+}
+
+enum Unscoped { kSeven = 7 };
+
+TEST(Error, WritesEveryPartAsAStreamDoes) {
+  expect_as_streamed();
+  expect_as_streamed("literal", std::string("string"),
+                     std::string_view("a view of it", 6), 'c');
+  expect_as_streamed(std::string("with\0zero", 9));
+  expect_as_streamed(std::numeric_limits<std::int64_t>::min(), ' ',
+                     std::numeric_limits<std::uint64_t>::max(), ' ',
+                     static_cast<std::int16_t>(-3), ' ',
+                     static_cast<std::uint16_t>(40000));
+  expect_as_streamed(true, false, static_cast<unsigned char>('u'),
+                     static_cast<signed char>('s'), kSeven);
+  expect_as_streamed(0.1f, ' ', 1e-30, ' ', 123456789.0f, ' ',
+                     std::numeric_limits<float>::quiet_NaN(), ' ',
+                     -std::numeric_limits<double>::infinity());
+  expect_as_streamed(std::filesystem::path("a folder/file"));
 }
 
 TEST(Error, IsNotThrownWhileTheRuleHolds) {

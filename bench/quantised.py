@@ -106,6 +106,10 @@ class CTranslate2(translate.CTranslate2):
     compute_type, same_must = "int8", 0.7
 
 
+class CTranslate2Workers(translate.CTranslate2Workers):
+    compute_type, same_must = "int8", 0.7
+
+
 class Encoder:
     """The model as regard reads it, and the texts."""
 
@@ -274,6 +278,8 @@ class Stage:
             yield translate.Regard(model, row.spec, threads)
             if "ctranslate2" in c.peers:
                 yield CTranslate2(model, row.spec, threads, path)
+                if threads > 1:
+                    yield CTranslate2Workers(model, row.spec, threads, path)
 
         return self._conclude(row, contestants, translate.flops_of(model, row.spec))
 

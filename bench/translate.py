@@ -128,13 +128,15 @@ class Regard(_Worker):
 class CTranslate2(_Worker):
     name = "ctranslate2"
     compute_type, same_must = "float32", SAME_MUST
+    workers = False  # a thread for each batch, or all threads in one batch
 
     def __init__(self, model, spec, threads, folder):
         import ctranslate2
 
         super().__init__(model, spec, threads)
+        inter, intra = (threads, 1) if self.workers else (1, threads)
         self._translator = ctranslate2.Translator(
-            str(folder), device="cpu", compute_type=self.compute_type, inter_threads=1, intra_threads=threads
+            str(folder), device="cpu", compute_type=self.compute_type, inter_threads=inter, intra_threads=intra
         )
         self._sources = [line.split() for line in model.text(SOURCES)]
         self._found = None
@@ -160,6 +162,13 @@ class CTranslate2(_Worker):
         self.same = sum(a == b for a, b in zip(mine, self.translations(), strict=True))
         if self.same < self.same_must * len(mine):
             raise harness.WrongResult(f"only {self.same} of {len(mine)} translations are regard's")
+
+
+class CTranslate2Workers(CTranslate2):
+    """Batches side by side: what its authors advise for files."""
+
+    name = "ctranslate2 workers"
+    workers = True
 
 
 def convert(model, arguments, folder):
@@ -205,6 +214,8 @@ def measure_row(context, model, row, folder):
         contestants.append(Regard(model, spec, threads))
         if "ctranslate2" in context.peers:
             contestants.append(CTranslate2(model, spec, threads, folder))
+            if threads > 1:
+                contestants.append(CTranslate2Workers(model, spec, threads, folder))
     flops = flops_of(model, spec)
     lanes = rows.measure(context, row.name, contestants, skipped)
     return rows.conclude(row, lanes, skipped, rows.judge, lambda contestant: flops)

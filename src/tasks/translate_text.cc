@@ -4,9 +4,11 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <optional>
 #include <utility>
 
 #include "regard/core/error.h"
+#include "tasks/kept_numbers.h"
 #include "text/unicode.h"
 
 namespace regard::tasks {
@@ -175,6 +177,47 @@ std::vector<ByteRange> find_sentences(std::string_view line) {
 
 namespace {
 
+using Found = std::vector<std::vector<Translation>>;
+
+// Translates sentences again whose translations have lost a number.
+void keep_numbers(const Translator& translator,
+                  std::span<const std::string> sentences,
+                  const TranslateOptions& options, Found& found) {
+  struct Lost {
+    std::size_t sentence;
+    std::vector<ByteRange> numbers;
+  };
+  std::vector<Lost> lost;
+  for (std::size_t i = 0; i < sentences.size(); ++i) {
+    std::vector<ByteRange> numbers = find_kept_numbers(sentences[i]);
+    if (!has_kept_numbers(sentences[i], numbers, found[i].front().text)) {
+      lost.push_back({i, std::move(numbers)});
+    }
+  }
+  for (int kind = 0; kind < NumberStandIns::kKinds && !lost.empty(); ++kind) {
+    std::vector<std::optional<NumberStandIns>> tried;
+    std::vector<std::string> again;  // blank where there are no stand-ins
+    for (const Lost& one : lost) {
+      tried.push_back(
+          NumberStandIns::make(sentences[one.sentence], one.numbers, kind));
+      again.push_back(tried.back() ? tried.back()->sentence() : "");
+    }
+    Found other = translator.translate(again, options);
+    std::vector<Lost> still;
+    for (std::size_t i = 0; i < lost.size(); ++i) {
+      std::optional<std::string> text;
+      if (tried[i]) text = tried[i]->put_back(other[i].front().text);
+      if (text) {
+        found[lost[i].sentence] = std::move(other[i]);
+        found[lost[i].sentence].front().text = std::move(*text);
+      } else {
+        still.push_back(std::move(lost[i]));
+      }
+    }
+    lost = std::move(still);
+  }
+}
+
 std::vector<Translation> translate_one_way(const Translator& translator,
                                            std::span<const std::string> texts,
                                            const TranslateOptions& options) {
@@ -209,7 +252,10 @@ std::vector<Translation> translate_one_way(const Translator& translator,
     sentences.emplace_back();  // blank: what ends a text
     places.push_back({t, breaks});
   }
-  const auto found = translator.translate(sentences, options);
+  Found found = translator.translate(sentences, options);
+  if (!translator.config().whole_texts) {
+    keep_numbers(translator, sentences, options, found);
+  }
   std::vector<Translation> results(texts.size());
   std::vector<std::int64_t> counts(texts.size());
   for (std::size_t i = 0; i < found.size(); ++i) {

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What survives a translation. Addresses and signs that the pieces do not know: always, in any model. Numbers and names:
-as far as a model knows them, here OPUS-MT."""
+"""What survives a translation. Addresses, signs that the pieces do not know and numbers that nobody spells out: always, in
+any model. Small numbers and names: as far as a model knows them, here OPUS-MT."""
 
 import json
 import os
@@ -35,6 +35,15 @@ class TheProgramCopies(unittest.TestCase):
     def test_signs(self):
         parts = ["\U0001f600", "\U0001f389\U0001f389", "\u2603", "\U00020bb7"]
         self.check(parts, ["I love you {}", "{} I love you.", "I love {} and tea.", "{}"], "zh")
+
+    def test_numbers(self):
+        parts = ["25.50", "555-0199", "13800138000", "2.0.1", "3-1", "2019"]
+        self.check(parts, ["It costs {} dollars.", "My number is {}.", "We met him at {}, and he left.", "{}"], "zh")
+        self.check(parts, ["\u8fd9\u672c\u4e66{}\u5143\u3002", "\u6211\u7684\u7535\u8bdd\u662f{}\u3002"], "en")
+        for text in translated(["The train leaves at 7:45.", "It is 7:45 now."], "--to", "zh"):
+            self.assertRegex(text, "7(:|\uff1a|\u70b9)45", text)
+        for text in translated(["There are 1,234 people.", "1,234 is a number."], "--to", "zh"):
+            self.assertEqual(text.replace(",", "").count("1234"), 1, text)
 
     def test_a_text_keeps_its_lines(self):
         text = "I like tea. He likes fish.\n\n\nWe go home.\n"

@@ -14,7 +14,9 @@ namespace regard::tasks {
 // The best translation of each text. A text may have any number of lines and
 // sentences: these are translated one by one and joined again; line breaks and
 // blank lines stay as they are. A sentence with more pieces than the model can
-// read is cut where a clause ends, or a word. The score is the mean of the
+// read is cut where a clause ends, or a word. A number with a sign between its
+// digits (25.50, 14:30) or of four digits or more that the translation does not
+// have is put where the model puts another one. The score is the mean of the
 // sentences'. A model that reads texts whole gets each line as it is. Where
 // options.to is empty, the script of each text as a whole tells.
 //

@@ -2,8 +2,9 @@
 """Training steps of a Transformer beside torch.nn.Transformer: same weights, batch, loss and optimiser.
 
 The models of `regard train caption`, `video` and `recommend` stand beside the same models in torch
-(lib/task_models.py), and so does scoring every item for every user. A step is the loss, all gradients and an update by Adam. Before anything is timed, both take a few steps
-without dropout from the same weights, and their losses must agree.
+(lib/task_models.py), and so does scoring every item for every user. A step is the loss, all gradients and an update by Adam. Before anything is timed, both take a few steps without dropout from the
+same weights, and their losses must agree. Where examples have different lengths, torch pads to the longest of the
+batch, and regard packs.
 """
 
 import ctypes
@@ -12,7 +13,7 @@ import math
 
 from lib import harness, native, report, rows, task_training
 from lib.rows import Row, Target
-from lib.task_training import TaskSpec
+from lib.task_spec import TaskSpec
 
 DESCRIPTION = "Training a Transformer"
 DROPOUT = 0.3
@@ -68,6 +69,12 @@ ROWS = rows.by_name((
         quick=True,
     ),
     Row(
+        "caption_spread",
+        "captioner, as caption_34x5x12, but captions of 6 to 20 words, 12 in the mean",
+        TaskSpec("caption", 256, 8, 1, 512, 2539, 34, 20, decoder_layers=2, captions=5, least=6, mean=12),
+        Target("torch", 1.5, 2),
+    ),
+    Row(
         "video_32x32",
         "clips of 20 joints (2 layers, d 128, ffn 256, 4 heads), 32 clips x 32 frames, dropout 0.3",
         TaskSpec("video", 128, 4, 2, 256, 20, 32, 32),
@@ -85,6 +92,12 @@ ROWS = rows.by_name((
         "recommend_128x50",
         "SASRec (2 layers, d 50, ffn 50, 1 head), 23715 items, 128 histories x 50 items, dropout 0.5",
         TaskSpec("recommend", 50, 1, 2, 50, 23715, 128, 50, dropout=0.5),
+        Target("torch", 2),
+    ),
+    Row(
+        "recommend_spread",
+        "SASRec, as recommend_128x9, but histories of 3 to 50 items, 9 in the mean, most of them short",
+        TaskSpec("recommend", 50, 1, 2, 50, 23715, 128, 50, least=3, mean=9, tail=True, dropout=0.5),
         Target("torch", 2),
     ),
     Row(

@@ -28,8 +28,10 @@ struct TaskCase {
   std::int64_t dim, heads, layers, decoder_layers, feed_forward;
   std::int64_t vocab;     // words, labels or items
   std::int64_t examples;  // pictures, clips or users of the batch
-  std::int64_t length;    // of a caption, of a clip, of a history
+  std::int64_t length;    // the most tokens, frames or items
   std::int64_t captions;  // per picture
+  // Of each caption or history, in their order; not of clips.
+  const std::int64_t* lengths;
   float dropout, smoothing;
 };
 
@@ -96,7 +98,8 @@ void make_captions(const TaskCase& c, Random& random, TaskTraining& t) {
     auto& said = t.captions.captions.emplace_back();
     for (std::int64_t i = 0; i < c.captions; ++i) {
       // The task adds the begin and the end.
-      const auto words = drawn(random, text::kEnd + 1, c.vocab, c.length - 1);
+      const auto words = drawn(random, text::kEnd + 1, c.vocab,
+                               c.lengths[p * c.captions + i] - 1);
       said.push_back(words);
       auto& in = t.numbers["target"];
       auto& out = t.numbers["target_out"];
@@ -151,7 +154,7 @@ void make_histories(const TaskCase& c, Random& random, TaskTraining& t) {
   }
   for (std::int64_t u = 0; u < c.examples; ++u) {
     // The last two are held out, the one before them is only a target.
-    const auto history = drawn(random, 0, c.vocab, c.length + 3);
+    const auto history = drawn(random, 0, c.vocab, c.lengths[u] + 3);
     t.log.users.push_back(std::to_string(u));
     t.log.histories.push_back(history);
     auto& in = t.numbers["history"];
@@ -242,9 +245,9 @@ extern "C" float* regard_bench_task_parameter(void* task, const char* name) {
                                    : found->second.values<float>().data();
 }
 
-// Data of the batch by name: features, tokens (float); target, target_out,
-// labels, history, next, negatives of the next step (int32). Null where there
-// is none of the name.
+// Data of the batch by name, examples one after the other without padding:
+// features, tokens (float); target, target_out, labels, history, next,
+// negatives of the next step (int32). Null where there is none of the name.
 extern "C" const void* regard_bench_task_data(void* task, const char* name,
                                               std::int64_t* count) {
   auto& t = *static_cast<TaskTraining*>(task);

@@ -3,7 +3,7 @@
 
 They are written as a careful user of torch would: layers of torch.nn, the captions of a picture share what the encoder
 makes of it, and a batch is padded to its longest example. Padding stands at the end, which no token before it sees under
-a causal mask, and the loss leaves it out.
+a causal mask, and is left out before the loss, so that no word of the vocabulary gets a score there.
 """
 
 import math
@@ -19,12 +19,22 @@ def sinusoids(length, dim):
     return torch.stack([angle.sin(), angle.cos()], -1).flatten(1).float()
 
 
-IGNORED = -100  # a target that cross_entropy leaves out
+def padded(flat, lengths):
+    """[sequences, longest] of sequences that stand one after the other."""
+    return nn.utils.rnn.pad_sequence(flat.split(lengths), batch_first=True)
 
 
-def padded(flat, lengths, fill=0):
-    """[sequences, longest, ...] of sequences that stand one after the other."""
-    return nn.utils.rnn.pad_sequence(flat.split(list(lengths)), batch_first=True, padding_value=fill)
+def is_token(spec, lengths):
+    """[sequences, longest]: what is no padding; None where nothing is padded."""
+    if not spec.least:
+        return None
+    lengths = torch.tensor(lengths)
+    return torch.arange(lengths.max()) < lengths[:, None]
+
+
+def without_padding(x, real):
+    """[tokens, ...], as the sequences stand one after the other."""
+    return x.flatten(0, 1) if real is None else x[real]
 
 
 def only_block_dropout(model):
@@ -75,11 +85,7 @@ class Captioner(nn.Module):
 
     def batch(self, data):
         lengths = self.spec.lengths
-        return {
-            "features": data["features"],
-            "target": padded(data["target"], lengths),
-            "target_out": padded(data["target_out"], lengths, IGNORED).flatten(),
-        }
+        return data | {"target": padded(data["target"], lengths), "real": is_token(self.spec, lengths)}
 
     def forward(self, data):
         s = self.spec
@@ -101,10 +107,8 @@ class Captioner(nn.Module):
             x = x + layer.dropout2(y)
             y = layer.linear2(layer.activation(layer.linear1(layer.norm3(x))))
             x = x + layer.dropout3(y)
-        scores = self.decoder.norm(x) @ self.target_embedding.weight.T
-        return functional.cross_entropy(
-            scores.flatten(0, 1), data["target_out"], ignore_index=IGNORED, label_smoothing=self.smoothing
-        )
+        scores = without_padding(self.decoder.norm(x), data["real"]) @ self.target_embedding.weight.T
+        return functional.cross_entropy(scores, data["target_out"], label_smoothing=self.smoothing)
 
 
 class _Pooling(nn.Module):
@@ -161,12 +165,8 @@ class SasRec(nn.Module):
         only_block_dropout(self)
 
     def batch(self, data):
-        lengths = torch.tensor(self.spec.lengths)
-        out = {name: padded(items, self.spec.lengths) for name, items in data.items()}
-        out["last"] = lengths - 1
-        if self.spec.least:
-            out["is_item"] = torch.arange(self.longest) < lengths[:, None]
-        return out
+        lengths = self.spec.lengths
+        return data | {"history": padded(data["history"], lengths), "real": is_token(self.spec, lengths)}
 
     def read(self, histories):
         x = self.embedding(histories) * math.sqrt(self.spec.dim) + self.positions.weight[: self.longest]
@@ -176,21 +176,19 @@ class SasRec(nn.Module):
         return self.norm(x)
 
     def forward(self, data):
-        x = self.read(data["history"])
+        x = without_padding(self.read(data["history"]), data["real"])
         positive = (x * self.embedding(data["next"])).sum(-1)
         negative = (x * self.embedding(data["negatives"])).sum(-1)
-        losses = functional.softplus(-positive) + functional.softplus(negative)
-        return losses[data["is_item"]].mean() if "is_item" in data else losses.mean()
+        return (functional.softplus(-positive) + functional.softplus(negative)).mean()
 
     def score(self, data, at_once=256):
-        """Every item for every history; the sum of the scores of the items that came next."""
-        users = torch.arange(self.spec.examples)
-        following = data["next"][users, data["last"]]
+        """Every item for every history; the sum of the scores of the items that came next. Of histories of one length."""
+        following = data["next"].view(data["history"].shape)[:, -1]
         total = 0.0
-        for some in users.split(at_once):
-            x = self.read(data["history"][some])
-            scores = x[torch.arange(len(some)), data["last"][some]] @ self.embedding.weight.T
-            total += scores.gather(1, following[some, None]).double().sum().item()
+        for begin in range(0, self.spec.examples, at_once):
+            last = self.read(data["history"][begin : begin + at_once])[:, -1]
+            scores = last @ self.embedding.weight.T
+            total += scores.gather(1, following[begin : begin + at_once, None]).double().sum().item()
         return total
 
 

@@ -8,18 +8,20 @@ import random
 
 @dataclasses.dataclass(frozen=True)
 class TaskSpec:
-    """See TaskCase of bench/native/train_tasks.cc. Examples have one length, unless `least` is given."""
+    """See TaskCase of bench/native/train_tasks.h. Examples have one length, unless `least` is given."""
 
     kind: str
     dim: int
     heads: int
     layers: int
     feed_forward: int
-    vocab: int  # words, labels or items
-    examples: int  # pictures, clips or users
-    length: int  # the most tokens, frames or items
+    vocab: int  # words or items; of clips the labels
+    examples: int  # pictures, clips, users, texts or stories
+    length: int  # the most tokens, frames, items or sentences
     decoder_layers: int = 0
     captions: int = 0
+    labels: int = 0  # of texts, or the answers that there are
+    part_length: int = 0  # the most tokens of a summary, or words of a sentence
     least: int = 0  # the shortest example; 0: all are as long as the longest
     mean: float = 0.0  # about, of the lengths
     tail: bool = False  # most are short and few are long, as a geometric distribution has it; or normal
@@ -27,6 +29,7 @@ class TaskSpec:
     scores: bool = False  # not a step, but every item for every user
 
     PLACES = 49
+    LEAST_WORDS = 3  # of a sentence of a story
 
     @property
     def WIDTH(self):
@@ -35,8 +38,19 @@ class TaskSpec:
 
     @functools.cached_property
     def lengths(self):
-        """Of each caption, clip or history of the batch."""
+        """Of each caption, clip, history, text or story of the batch."""
         return self._drawn(self.examples * max(1, self.captions), seed=1)
+
+    @functools.cached_property
+    def part_lengths(self):
+        """Of each summary, spread as the texts are; or of each sentence of all stories."""
+        if self.kind == "summarize":
+            shrink = self.part_length / self.length
+            return [max(2, round(n * shrink)) for n in self._drawn(self.examples, seed=2)]
+        if self.kind == "answer":
+            draw = random.Random(2)
+            return [draw.randint(self.LEAST_WORDS, self.part_length) for _ in range(sum(self.lengths))]
+        return []
 
     def _drawn(self, count, seed):
         if not self.least:
@@ -71,7 +85,18 @@ class TaskSpec:
         elif self.kind == "video":
             weights = tokens * (self.WIDTH * d + self.layers * layer + 2 * d * d) + self.examples * self.vocab * d
             pairs = self.layers * squares
-        else:
+        elif self.kind == "recommend":
             weights = tokens * (self.layers * layer + 2 * d)
             pairs = self.layers * squares / 2
+        elif self.kind == "summarize":
+            said = sum(self.part_lengths)
+            crossed = sum(n * m for n, m in zip(self.lengths, self.part_lengths))
+            weights = tokens * (self.layers * layer + self.decoder_layers * 2 * d * d + d * d)
+            weights += said * (self.decoder_layers * (6 * d * d + 2 * d * ff) + d * d + self.vocab * d)
+            pairs = self.layers * squares + self.decoder_layers * crossed
+            pairs += self.decoder_layers * sum(m * m for m in self.part_lengths) / 2
+            pairs += crossed / 2  # the head that copies has scores, but no values
+        else:  # classify, answer
+            weights = tokens * self.layers * layer + self.examples * self.labels * d
+            pairs = self.layers * squares
         return weights, pairs

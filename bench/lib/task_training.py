@@ -7,31 +7,37 @@ from . import harness, native
 from .task_spec import TaskSpec
 
 CHECKED_STEPS = 3
-LOSS_TOLERANCE = 2e-4  # relative, after a few steps in float
+LOSS_TOLERANCE = 2e-5  # relative, after a few steps in float; 8e-5 is what rotary positions change in a new classifier
 RATE = 1e-4
-KINDS = {kind: i for i, kind in enumerate(("caption", "video", "recommend"))}
+KINDS = {kind: i for i, kind in enumerate(("caption", "video", "recommend", "classify", "summarize", "answer"))}
 DATA = {
     "caption": ("features", "target", "target_out"),
     "video": ("tokens", "labels"),
     "recommend": ("history", "next", "negatives"),
+    "classify": ("texts", "labels"),
+    "summarize": ("source", "target", "target_out"),
+    "answer": ("words", "labels"),
 }
 FLOATS = {"features", "tokens"}
-SMOOTHING = {"caption": 0.1, "video": 0.1}
+SMOOTHING = {"caption": 0.1, "video": 0.1, "summarize": 0.1}
 NOUNS = {
     "caption": "pictures",
     "video": "clips",
     "recommend": "users",
+    "classify": "texts",
+    "summarize": "texts",
+    "answer": "questions",
 }
 
 
 class TaskCase(ctypes.Structure):
-    """Mirrors TaskCase of bench/native/train_tasks.cc."""
+    """Mirrors TaskCase of bench/native/train_tasks.h."""
 
     _fields_ = [
         *((name, ctypes.c_int32) for name in ("kind", "threads")),
         *((name, ctypes.c_int64) for name in ("dim", "heads", "layers", "decoder_layers", "feed_forward")),
-        *((name, ctypes.c_int64) for name in ("vocab", "examples", "length", "captions")),
-        ("lengths", ctypes.POINTER(ctypes.c_int64)),
+        *((name, ctypes.c_int64) for name in ("vocab", "labels", "examples", "length", "captions")),
+        *((name, ctypes.POINTER(ctypes.c_int64)) for name in ("lengths", "part_lengths")),
         *((name, ctypes.c_float) for name in ("dropout", "smoothing")),
     ]
 
@@ -66,9 +72,9 @@ class Regard(_Contestant):
     def __init__(self, library, spec, threads, dropout=None):
         super().__init__(library, spec, threads)
         s = spec
-        lengths = (ctypes.c_int64 * len(s.lengths))(*s.lengths)
+        lengths = ((ctypes.c_int64 * len(some))(*some) for some in (s.lengths, s.part_lengths))
         case = TaskCase(KINDS[s.kind], threads, s.dim, s.heads, s.layers, s.decoder_layers, s.feed_forward, s.vocab,
-                        s.examples, s.length, s.captions, lengths,
+                        s.labels, s.examples, s.length, s.captions, *lengths,
                         s.dropout if dropout is None else dropout, SMOOTHING.get(s.kind, 0.0))
         self._task = library.make_task(ctypes.byref(case))
         if not self._task:
@@ -132,12 +138,13 @@ class Torch(_Contestant):
     def __init__(self, library, spec, threads, like=None):
         import torch
 
-        from . import task_models
+        from . import reading_models, task_models
 
         super().__init__(library, spec, threads)
         self._torch = torch
         dropout = spec.dropout if like is None else 0.0
-        self._model = task_models.MODELS[spec.kind](spec, dropout, SMOOTHING.get(spec.kind, 0.0))
+        models = task_models.MODELS | reading_models.MODELS
+        self._model = models[spec.kind](spec, dropout, SMOOTHING.get(spec.kind, 0.0))
         self._model.train(not spec.scores)
         if like is not None:
             with torch.no_grad():

@@ -134,7 +134,6 @@ ROWS = rows.by_name((
         TaskSpec("summarize", 128, 4, 2, 512, 6000, 32, 300, decoder_layers=2, part_length=60, least=30, mean=100,
                  tail=True, dropout=0.1),
         Target("torch", 2),
-        quick=True,
     ),
     Row(
         "answer_186x11",
@@ -149,7 +148,6 @@ ROWS = rows.by_name((
         TaskSpec("answer", 64, 4, 4, 128, 180, 186, 131, labels=80, part_length=9, least=3, mean=11, tail=True,
                  dropout=0.1),
         Target("torch", 2),
-        quick=True,
     ),
 ))
 

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Training steps of a Transformer beside torch.nn.Transformer: same weights, batch, loss and optimiser.
 
-The models of `regard train caption`, `video` and `recommend` stand beside the same models in torch
-(lib/task_models.py), and so does scoring every item for every user. A step is the loss, all gradients and an update by Adam. Before anything is timed, both take a few steps
-without dropout from the same weights, and their losses must agree.
+The models of `regard train caption`, `video`, `recommend`, `classify`, `summarize` and `answer` stand beside the same
+models in torch (lib/task_models.py, lib/reading_models.py), and so does scoring every item for every user. A step is
+the loss, all gradients and an update by Adam. Before anything is timed, both take a few steps without dropout from the
+same weights, and their losses must agree. Where examples have different lengths, torch pads to the longest of the
+batch, and regard packs.
 """
 
 import ctypes
@@ -12,7 +14,7 @@ import math
 
 from lib import harness, native, report, rows, task_training
 from lib.rows import Row, Target
-from lib.task_training import TaskSpec
+from lib.task_spec import TaskSpec
 
 DESCRIPTION = "Training a Transformer"
 DROPOUT = 0.3
@@ -68,6 +70,12 @@ ROWS = rows.by_name((
         quick=True,
     ),
     Row(
+        "caption_spread",
+        "captioner, as caption_34x5x12, but captions of 6 to 20 words, 12 in the mean",
+        TaskSpec("caption", 256, 8, 1, 512, 2539, 34, 20, decoder_layers=2, captions=5, least=6, mean=12),
+        Target("torch", 1.5, 2),
+    ),
+    Row(
         "video_32x32",
         "clips of 20 joints (2 layers, d 128, ffn 256, 4 heads), 32 clips x 32 frames, dropout 0.3",
         TaskSpec("video", 128, 4, 2, 256, 20, 32, 32),
@@ -88,9 +96,58 @@ ROWS = rows.by_name((
         Target("torch", 2),
     ),
     Row(
+        "recommend_spread",
+        "SASRec, as recommend_128x9, but histories of 3 to 50 items, 9 in the mean, most of them short",
+        TaskSpec("recommend", 50, 1, 2, 50, 23715, 128, 50, least=3, mean=9, tail=True, dropout=0.5),
+        Target("torch", 2),
+    ),
+    Row(
         "recommend_score",
         "SASRec, not a step: the scores of all 23715 items for 1024 users with 9 items each",
         TaskSpec("recommend", 50, 1, 2, 50, 23715, 1024, 9, scores=True),
+    ),
+    Row(
+        "classify_64x64",
+        "classifier (2 layers, d 128, ffn 256, 4 heads, rotary, mean pooling), 20000 words, 64 texts x 64 tokens,"
+        " dropout 0.1",
+        TaskSpec("classify", 128, 4, 2, 256, 20000, 64, 64, labels=4, dropout=0.1),
+        Target("torch", 1.5),
+        quick=True,
+    ),
+    Row(
+        "classify_spread",
+        "classifier, as classify_64x64, but texts of 8 to 120 tokens, 64 in the mean",
+        TaskSpec("classify", 128, 4, 2, 256, 20000, 64, 120, labels=4, least=8, mean=64, dropout=0.1),
+        Target("torch", 1.5),
+    ),
+    Row(
+        "summarize_32x100",
+        "summarizer that copies (2+2 layers, d 128, ffn 512, 4 heads, rotary), 6000 pieces, 32 texts x 100 pieces,"
+        " summaries of 20, dropout 0.1",
+        TaskSpec("summarize", 128, 4, 2, 512, 6000, 32, 100, decoder_layers=2, part_length=20, dropout=0.1),
+        Target("torch", 2),
+    ),
+    Row(
+        "summarize_spread",
+        "summarizer, as summarize_32x100, but texts of 30 to 300 pieces, about 100 in the mean, most of them short,"
+        " and summaries a fifth as long",
+        TaskSpec("summarize", 128, 4, 2, 512, 6000, 32, 300, decoder_layers=2, part_length=60, least=30, mean=100,
+                 tail=True, dropout=0.1),
+        Target("torch", 2),
+    ),
+    Row(
+        "answer_186x11",
+        "question answering over sentences (4 shared layers, d 64, ffn 128, 4 heads, rotary), 180 words, 80 answers,"
+        " 186 stories x 11 sentences of 3 to 9 words, dropout 0.1",
+        TaskSpec("answer", 64, 4, 4, 128, 180, 186, 11, labels=80, part_length=9, dropout=0.1),
+        Target("torch", 2),
+    ),
+    Row(
+        "answer_spread",
+        "question answering, as answer_186x11, but stories of 3 to 131 sentences, 11 in the mean, most of them short",
+        TaskSpec("answer", 64, 4, 4, 128, 180, 186, 131, labels=80, part_length=9, least=3, mean=11, tail=True,
+                 dropout=0.1),
+        Target("torch", 2),
     ),
 ))
 

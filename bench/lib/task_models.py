@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The models of `regard train caption`, `video` and `recommend` in torch, with the same names of parameters.
 
-They are written as a careful user of torch would: layers of torch.nn, sequences of one length so that nothing is
-padded, and the captions of a picture share what the encoder makes of it.
+They are written as a careful user of torch would: layers of torch.nn, the captions of a picture share what the encoder
+makes of it, and a batch is padded to its longest example. Padding stands at the end, which no token before it sees under
+a causal mask, and is left out before the loss, so that no word of the vocabulary gets a score there.
 """
 
 import math
@@ -18,7 +19,25 @@ def sinusoids(length, dim):
     return torch.stack([angle.sin(), angle.cos()], -1).flatten(1).float()
 
 
-def _only_block_dropout(model):
+def padded(flat, lengths):
+    """[sequences, longest] of sequences that stand one after the other."""
+    return nn.utils.rnn.pad_sequence(flat.split(lengths), batch_first=True)
+
+
+def is_token(spec, lengths):
+    """[sequences, longest]: what is no padding; None where nothing is padded."""
+    if not spec.least:
+        return None
+    lengths = torch.tensor(lengths)
+    return torch.arange(lengths.max()) < lengths[:, None]
+
+
+def without_padding(x, real):
+    """[tokens, ...], as the sequences stand one after the other."""
+    return x.flatten(0, 1) if real is None else x[real]
+
+
+def only_block_dropout(model):
     """Drops what regard drops by --dropout: embeddings and blocks, not attention weights nor what is inside a block."""
     for module in model.modules():
         if isinstance(module, nn.MultiheadAttention):
@@ -59,9 +78,14 @@ class Captioner(nn.Module):
             ),
             d,
         )
-        self.sinusoids = sinusoids(spec.length, d)
-        self.causal = nn.Transformer.generate_square_subsequent_mask(spec.length)
-        _only_block_dropout(self)
+        longest = max(spec.lengths)
+        self.sinusoids = sinusoids(longest, d)
+        self.causal = nn.Transformer.generate_square_subsequent_mask(longest)
+        only_block_dropout(self)
+
+    def batch(self, data):
+        lengths = self.spec.lengths
+        return data | {"target": padded(data["target"], lengths), "real": is_token(self.spec, lengths)}
 
     def forward(self, data):
         s = self.spec
@@ -71,21 +95,20 @@ class Captioner(nn.Module):
         for layer in self.encoder.layers:
             memory = layer(memory)
         memory = self.encoder.norm(memory)
-        captions = s.examples * s.captions
-        x = self.target_embedding(data["target"].view(captions, s.length)) * root + self.sinusoids
+        x = self.target_embedding(data["target"]) * root + self.sinusoids
         x = functional.dropout(x, self.rate)
         for layer in self.decoder.layers:
             y = layer.norm1(x)
             y = layer.self_attn(y, y, y, attn_mask=self.causal, is_causal=True, need_weights=False)[0]
             x = x + layer.dropout1(y)
             # All captions of a picture are queries to its places: the memory is not repeated for each.
-            y = layer.norm2(x).reshape(s.examples, s.captions * s.length, s.dim)
+            y = layer.norm2(x).reshape(s.examples, -1, s.dim)
             y = layer.multihead_attn(y, memory, memory, need_weights=False)[0].reshape(x.shape)
             x = x + layer.dropout2(y)
             y = layer.linear2(layer.activation(layer.linear1(layer.norm3(x))))
             x = x + layer.dropout3(y)
-        scores = self.decoder.norm(x) @ self.target_embedding.weight.T
-        return functional.cross_entropy(scores.flatten(0, 1), data["target_out"], label_smoothing=self.smoothing)
+        scores = without_padding(self.decoder.norm(x), data["real"]) @ self.target_embedding.weight.T
+        return functional.cross_entropy(scores, data["target_out"], label_smoothing=self.smoothing)
 
 
 class _Pooling(nn.Module):
@@ -108,7 +131,10 @@ class VideoClassifier(nn.Module):
         self.pooling = _Pooling(spec)
         self.head = nn.Linear(spec.dim, spec.vocab)
         self.sinusoids = sinusoids(spec.length, spec.dim)
-        _only_block_dropout(self)
+        only_block_dropout(self)
+
+    def batch(self, data):
+        return data
 
     def forward(self, data):
         s = self.spec
@@ -134,31 +160,33 @@ class SasRec(nn.Module):
         self.positions = nn.Embedding(spec.length, spec.dim)
         self.layers = _encoder_layers(spec, dropout)
         self.norm = nn.LayerNorm(spec.dim)
-        self.causal = nn.Transformer.generate_square_subsequent_mask(spec.length)
-        _only_block_dropout(self)
+        self.longest = max(spec.lengths)
+        self.causal = nn.Transformer.generate_square_subsequent_mask(self.longest)
+        only_block_dropout(self)
+
+    def batch(self, data):
+        lengths = self.spec.lengths
+        return data | {"history": padded(data["history"], lengths), "real": is_token(self.spec, lengths)}
 
     def read(self, histories):
-        x = self.embedding(histories) * math.sqrt(self.spec.dim) + self.positions.weight
+        x = self.embedding(histories) * math.sqrt(self.spec.dim) + self.positions.weight[: self.longest]
         x = functional.dropout(x, self.rate, self.training)
         for layer in self.layers:
             x = layer(x, src_mask=self.causal, is_causal=True)
         return self.norm(x)
 
     def forward(self, data):
-        s = self.spec
-        x = self.read(data["history"].view(s.examples, s.length)).flatten(0, 1)
+        x = without_padding(self.read(data["history"]), data["real"])
         positive = (x * self.embedding(data["next"])).sum(-1)
         negative = (x * self.embedding(data["negatives"])).sum(-1)
         return (functional.softplus(-positive) + functional.softplus(negative)).mean()
 
     def score(self, data, at_once=256):
-        """Every item for every history; the sum of the scores of the items that came next."""
-        s = self.spec
-        histories = data["history"].view(s.examples, s.length)
-        following = data["next"].view(s.examples, s.length)[:, -1]
+        """Every item for every history; the sum of the scores of the items that came next. Of histories of one length."""
+        following = data["next"].view(data["history"].shape)[:, -1]
         total = 0.0
-        for begin in range(0, s.examples, at_once):
-            last = self.read(histories[begin : begin + at_once])[:, -1]
+        for begin in range(0, self.spec.examples, at_once):
+            last = self.read(data["history"][begin : begin + at_once])[:, -1]
             scores = last @ self.embedding.weight.T
             total += scores.gather(1, following[begin : begin + at_once, None]).double().sum().item()
         return total

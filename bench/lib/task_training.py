@@ -1,77 +1,43 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Training steps of the tasks that see and choose, and scoring all items, beside torch: contestants for bench/train.py."""
+"""Training steps of tasks, and scoring all items, beside torch: contestants for bench/train.py."""
 
 import ctypes
-import dataclasses
 
 from . import harness, native
+from .task_spec import TaskSpec
 
 CHECKED_STEPS = 3
-LOSS_TOLERANCE = 2e-4  # relative, after a few steps in float
+LOSS_TOLERANCE = 2e-5  # relative, after a few steps in float; 8e-5 is what rotary positions change in a new classifier
 RATE = 1e-4
-KINDS = {"caption": 0, "video": 1, "recommend": 2}
+KINDS = {kind: i for i, kind in enumerate(("caption", "video", "recommend", "classify", "summarize", "answer"))}
 DATA = {
     "caption": ("features", "target", "target_out"),
     "video": ("tokens", "labels"),
     "recommend": ("history", "next", "negatives"),
+    "classify": ("texts", "labels"),
+    "summarize": ("source", "target", "target_out"),
+    "answer": ("words", "labels"),
 }
 FLOATS = {"features", "tokens"}
-SMOOTHING = {"caption": 0.1, "video": 0.1, "recommend": 0.0}
-
-
-@dataclasses.dataclass(frozen=True)
-class TaskSpec:
-    """A model and a batch of examples of one length; see TaskCase of bench/native/train_tasks.cc."""
-
-    kind: str
-    dim: int
-    heads: int
-    layers: int
-    feed_forward: int
-    vocab: int  # words, labels or items
-    examples: int  # pictures, clips or users
-    length: int
-    decoder_layers: int = 0
-    captions: int = 0
-    dropout: float = 0.3
-    scores: bool = False  # not a step, but every item for every user
-
-    PLACES = 49
-
-    @property
-    def WIDTH(self):
-        """Of a place of a picture, or of a frame of 20 joints: positions, the middle, motion, distances of pairs."""
-        return 1280 if self.kind == "caption" else 60 + 3 + 60 + 190
-
-    def flops(self):
-        """Three products of each weight, and three and a half of the attention's forward pass."""
-        d, ff, n = self.dim, self.feed_forward, self.length
-        rows = self.examples * n
-        layer = 4 * d * d + 2 * d * ff
-        if self.kind == "caption":
-            seen = self.examples * self.PLACES
-            words = rows * self.captions
-            weights = seen * (self.WIDTH * d + self.layers * layer + self.decoder_layers * 2 * d * d)
-            weights += words * (self.decoder_layers * (6 * d * d + 2 * d * ff) + self.vocab * d)
-            pairs = seen * self.layers * self.PLACES + words * self.decoder_layers * (n / 2 + self.PLACES)
-        elif self.kind == "video":
-            weights = rows * (self.WIDTH * d + self.layers * layer + 2 * d * d) + self.examples * self.vocab * d
-            pairs = rows * self.layers * n
-        else:
-            weights = rows * (self.layers * layer + 2 * d)
-            pairs = rows * self.layers * n / 2
-        if self.scores:
-            return 2 * weights + 4 * pairs * d + 2 * self.examples * self.vocab * d
-        return 6 * weights + 3.5 * 4 * pairs * d
+SMOOTHING = {"caption": 0.1, "video": 0.1, "summarize": 0.1}
+NOUNS = {
+    "caption": "pictures",
+    "video": "clips",
+    "recommend": "users",
+    "classify": "texts",
+    "summarize": "texts",
+    "answer": "questions",
+}
 
 
 class TaskCase(ctypes.Structure):
-    """Mirrors TaskCase of bench/native/train_tasks.cc."""
+    """Mirrors TaskCase of bench/native/train_tasks.h."""
 
     _fields_ = [
         *((name, ctypes.c_int32) for name in ("kind", "threads")),
         *((name, ctypes.c_int64) for name in ("dim", "heads", "layers", "decoder_layers", "feed_forward")),
-        *((name, ctypes.c_int64) for name in ("vocab", "examples", "length", "captions")),
+        *((name, ctypes.c_int64) for name in ("vocab", "labels", "examples", "length", "captions")),
+        *((name, ctypes.POINTER(ctypes.c_int64)) for name in ("lengths", "part_lengths")),
         *((name, ctypes.c_float) for name in ("dropout", "smoothing")),
     ]
 
@@ -97,8 +63,7 @@ class _Contestant(harness.TimedContestant):
 
     @property
     def detail(self):
-        noun = {"caption": "pictures", "video": "clips", "recommend": "users"}[self.spec.kind]
-        return f"{self.spec.examples / self.median_seconds():,.0f} {noun}/s"
+        return f"{self.spec.examples / self.median_seconds():,.0f} {NOUNS[self.spec.kind]}/s"
 
 
 class Regard(_Contestant):
@@ -107,9 +72,10 @@ class Regard(_Contestant):
     def __init__(self, library, spec, threads, dropout=None):
         super().__init__(library, spec, threads)
         s = spec
+        lengths = ((ctypes.c_int64 * len(some))(*some) for some in (s.lengths, s.part_lengths))
         case = TaskCase(KINDS[s.kind], threads, s.dim, s.heads, s.layers, s.decoder_layers, s.feed_forward, s.vocab,
-                        s.examples, s.length, s.captions, s.dropout if dropout is None else dropout,
-                        SMOOTHING[s.kind])
+                        s.labels, s.examples, s.length, s.captions, *lengths,
+                        s.dropout if dropout is None else dropout, SMOOTHING.get(s.kind, 0.0))
         self._task = library.make_task(ctypes.byref(case))
         if not self._task:
             raise native.NativeError(library.error())
@@ -128,7 +94,7 @@ class Regard(_Contestant):
         return torch.frombuffer(memory, dtype=torch.float32).reshape(like.shape).clone()
 
     def data(self):
-        """What the next step reads, as torch has it."""
+        """What the next step reads: examples one after the other, without padding."""
         import torch
 
         tensors = {}
@@ -172,12 +138,13 @@ class Torch(_Contestant):
     def __init__(self, library, spec, threads, like=None):
         import torch
 
-        from . import task_models
+        from . import reading_models, task_models
 
         super().__init__(library, spec, threads)
         self._torch = torch
         dropout = spec.dropout if like is None else 0.0
-        self._model = task_models.MODELS[spec.kind](spec, dropout, SMOOTHING[spec.kind])
+        models = task_models.MODELS | reading_models.MODELS
+        self._model = models[spec.kind](spec, dropout, SMOOTHING.get(spec.kind, 0.0))
         self._model.train(not spec.scores)
         if like is not None:
             with torch.no_grad():
@@ -188,7 +155,8 @@ class Torch(_Contestant):
         self._result = None
 
     def take_data(self, regard):
-        self._data = regard.data()
+        # Padded before the clock runs, as the workers of a data loader do it.
+        self._data = self._model.batch(regard.data())
 
     def work(self, calls):
         self._torch.set_num_threads(self.threads)

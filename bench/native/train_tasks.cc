@@ -1,58 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Training steps of the tasks that see and choose, for bench/train.py, which
-// mirrors TaskCase: the code that `regard train` runs, on data made up here,
-// which the peers read by their names.
-#include <cstdint>
-#include <map>
-#include <memory>
-#include <string>
-#include <vector>
+// The tasks that see and choose, and the C interface of all.
+#include "train_tasks.h"
 
-#include "adam_steps.h"
+#include <algorithm>
+#include <utility>
+
 #include "bench.h"
 #include "regard/core/float16.h"
-#include "regard/core/random.h"
-#include "regard/tasks/captioner.h"
-#include "regard/tasks/recommender.h"
-#include "regard/tasks/video_classifier.h"
 #include "tasks/clip_tokens.h"
 #include "tasks/recommender_parts.h"
 
 namespace regard::bench {
-
-enum class TaskKind : std::int32_t { kCaption, kVideo, kRecommend };
-
-struct TaskCase {
-  TaskKind kind;
-  std::int32_t threads;
-  std::int64_t dim, heads, layers, decoder_layers, feed_forward;
-  std::int64_t vocab;     // words, labels or items
-  std::int64_t examples;  // pictures, clips or users of the batch
-  std::int64_t length;    // of a caption, of a clip, of a history
-  std::int64_t captions;  // per picture
-  float dropout, smoothing;
-};
-
-namespace {
-
-constexpr std::int64_t kJoints = 20;
-
-// A task with its data, and what the peers read of it.
-struct TaskTraining {
-  tasks::CaptionData captions{{}, tasks::FeatureSet(std::vector<Tensor>{})};
-  tasks::CaptionData no_captions{{}, tasks::FeatureSet(std::vector<Tensor>{})};
-  tasks::VideoData clips, no_clips;
-  tasks::Interactions log;
-  tasks::RecommenderConfig recommender;
-  std::unique_ptr<tasks::ExampleTask> task;
-  std::unique_ptr<AdamSteps> adam;
-  std::vector<std::int64_t> batch;
-  std::map<std::string, std::vector<float>> floats;
-  std::map<std::string, std::vector<std::int32_t>> numbers;
-  nn::LossSum last;  // of the last step
-  std::unique_ptr<tasks::Recommender> scorer;
-  double scored = 0;
-};
 
 std::vector<std::int32_t> drawn(Random& random, std::int64_t least,
                                 std::int64_t below, std::int64_t count) {
@@ -77,6 +35,10 @@ nn::EncoderConfig encoder_of(const TaskCase& c) {
   return e;
 }
 
+namespace {
+
+constexpr std::int64_t kJoints = 20;
+
 void make_captions(const TaskCase& c, Random& random, TaskTraining& t) {
   tasks::CaptionerConfig config;
   config.pictures.kind = tasks::PictureFeatures::Kind::kMobileNetV2;
@@ -96,7 +58,8 @@ void make_captions(const TaskCase& c, Random& random, TaskTraining& t) {
     auto& said = t.captions.captions.emplace_back();
     for (std::int64_t i = 0; i < c.captions; ++i) {
       // The task adds the begin and the end.
-      const auto words = drawn(random, text::kEnd + 1, c.vocab, c.length - 1);
+      const auto words = drawn(random, text::kEnd + 1, c.vocab,
+                               c.lengths[p * c.captions + i] - 1);
       said.push_back(words);
       auto& in = t.numbers["target"];
       auto& out = t.numbers["target_out"];
@@ -151,7 +114,7 @@ void make_histories(const TaskCase& c, Random& random, TaskTraining& t) {
   }
   for (std::int64_t u = 0; u < c.examples; ++u) {
     // The last two are held out, the one before them is only a target.
-    const auto history = drawn(random, 0, c.vocab, c.length + 3);
+    const auto history = drawn(random, 0, c.vocab, c.lengths[u] + 3);
     t.log.users.push_back(std::to_string(u));
     t.log.histories.push_back(history);
     auto& in = t.numbers["history"];
@@ -175,6 +138,15 @@ TaskTraining* make_task(const TaskCase& c) {
       break;
     case TaskKind::kRecommend:
       make_histories(c, random, *t);
+      break;
+    case TaskKind::kClassify:
+      make_texts(c, random, *t);
+      break;
+    case TaskKind::kSummarize:
+      make_summaries(c, random, *t);
+      break;
+    case TaskKind::kAnswer:
+      make_stories(c, random, *t);
       break;
   }
   t->adam = std::make_unique<AdamSteps>(t->task->parameters());
@@ -242,9 +214,10 @@ extern "C" float* regard_bench_task_parameter(void* task, const char* name) {
                                    : found->second.values<float>().data();
 }
 
-// Data of the batch by name: features, tokens (float); target, target_out,
-// labels, history, next, negatives of the next step (int32). Null where there
-// is none of the name.
+// Data of the batch by name, examples one after the other without padding:
+// features, tokens (float); target, target_out, labels, history, next,
+// negatives of the next step, texts, source, words (int32). Null where there is
+// none of the name.
 extern "C" const void* regard_bench_task_data(void* task, const char* name,
                                               std::int64_t* count) {
   auto& t = *static_cast<TaskTraining*>(task);

@@ -49,7 +49,6 @@ void expect_as_streamed(const Parts&... parts) {
 enum Unscoped { kSeven = 7 };
 
 TEST(Error, WritesEveryPartAsAStreamDoes) {
-  expect_as_streamed();
   expect_as_streamed("literal", std::string("string"),
                      std::string_view("a view of it", 6), 'c');
   expect_as_streamed(std::string("with\0zero", 9));

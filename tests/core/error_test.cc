@@ -51,7 +51,8 @@ enum Unscoped { kSeven = 7 };
 TEST(Error, WritesEveryPartAsAStreamDoes) {
   expect_as_streamed("literal", std::string("string"),
                      std::string_view("a view of it", 6), 'c');
-  expect_as_streamed(std::string("with\0zero", 9));
+  EXPECT_EQ(detail::compose("f", {std::string("with\0zero", 9)}),
+            std::string("f: with\0zero", 12));
   expect_as_streamed(std::numeric_limits<std::int64_t>::min(), ' ',
                      std::numeric_limits<std::uint64_t>::max(), ' ',
                      static_cast<std::int16_t>(-3), ' ',

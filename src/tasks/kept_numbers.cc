@@ -178,12 +178,13 @@ std::vector<ByteRange> find_kept_numbers(std::string_view sentence) {
 bool has_kept_numbers(std::string_view sentence,
                       const std::vector<ByteRange>& numbers,
                       std::string_view translation) {
-  const std::string text = with_narrow_colons(translation);
+  const std::string narrow = with_narrow_colons(translation);
   return std::all_of(
       numbers.begin(), numbers.end(), [&](const ByteRange& range) {
         const std::string number = without_thousands(part(sentence, range));
-        return find_number(text, number).count > 0 ||
-               has_chinese_time(text, number);
+        return find_number(translation, number).count > 0 ||
+               find_number(narrow, number).count > 0 ||
+               has_chinese_time(translation, number);
       });
 }
 

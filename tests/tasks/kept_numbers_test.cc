@@ -54,6 +54,11 @@ TEST(KeptNumbers, AreLookedForAsWholeNumbers) {
   EXPECT_TRUE(has_all("1234 people", "1,234"));
   EXPECT_FALSE(has_all("1,234 people", "1,23,4"));
   EXPECT_TRUE(has_all("no number", ""));
+  // A colon of full width may part two numbers.
+  const std::string parted =
+      "23\xEF\xBC\x9A"
+      "19871";
+  EXPECT_TRUE(has_all(parted, parted));
 }
 
 TEST(KeptNumbers, TimesMayBeSaidInChinese) {

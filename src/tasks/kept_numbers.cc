@@ -16,10 +16,10 @@ using text::ByteRange;
 constexpr std::string_view kYear = "\xE5\xB9\xB4";
 // Behind a number they multiply it, and other languages count in other steps:
 // 3.5 of ten thousand are 35,000.
-constexpr std::array<std::string_view, 12> kMultipliers = {
+constexpr std::array<std::string_view, 11> kMultipliers = {
     "hundred",      "thousand",     "million",      "billion",
     "trillion",     "dozen",        "\xE5\x8D\x81", "\xE7\x99\xBE",
-    "\xE5\x8D\x83", "\xE4\xB8\x87", "\xE4\xBA\xBF", "percent"};
+    "\xE5\x8D\x83", "\xE4\xB8\x87", "\xE4\xBA\xBF"};
 
 // Years are written in digits everywhere; so are, mostly, two of them.
 constexpr std::array<std::array<std::string_view, 8>, NumberStandIns::kKinds>

@@ -145,11 +145,16 @@ std::size_t best_cut(std::string_view sentence) {
   return chars[best].from.end;
 }
 
+// With the special pieces around it.
+bool fits(const Translator& translator, std::string_view sentence) {
+  const std::int64_t room = translator.config().model.max_length - 3;
+  return std::ssize(translator.tokenizer().encode(sentence)) <= room;
+}
+
 void cut_to_fit(const Translator& translator, std::string_view sentence,
                 std::vector<std::string>& sentences) {
-  const std::int64_t room = translator.config().model.max_length - 3;
-  const auto pieces = std::ssize(translator.tokenizer().encode(sentence));
-  const std::size_t cut = pieces > room ? best_cut(sentence) : sentence.size();
+  const std::size_t cut =
+      fits(translator, sentence) ? sentence.size() : best_cut(sentence);
   if (cut >= sentence.size()) {
     sentences.emplace_back(sentence);
     return;
@@ -200,6 +205,9 @@ void keep_numbers(const Translator& translator,
     for (const Lost& one : lost) {
       tried.push_back(
           NumberStandIns::make(sentences[one.sentence], one.numbers, kind));
+      if (tried.back() && !fits(translator, tried.back()->sentence())) {
+        tried.back().reset();  // it has more pieces than the number had
+      }
       again.push_back(tried.back() ? tried.back()->sentence() : "");
     }
     Found other = translator.translate(again, options);

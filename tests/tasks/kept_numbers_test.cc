@@ -27,6 +27,7 @@ TEST(KeptNumbers, AreThoseThatNobodySpellsOut) {
   EXPECT_THAT(kept("It costs 25.50 dollars."), ElementsAre("25.50"));
   EXPECT_THAT(kept("1,234 people, at 14:30, call 555-0199; v2 and 2.0.1."),
               ElementsAre("1,234", "14:30", "555-0199", "2.0.1"));
+  EXPECT_THAT(kept("26.5 percent"), ElementsAre("26.5"));
   EXPECT_THAT(kept("13800138000"), ElementsAre("13800138000"));
   EXPECT_THAT(kept("in 1987, 2024."), ElementsAre("1987", "2024"));
 }

@@ -60,7 +60,7 @@ const Translator& translator() {
     std::string all;
     for (char c = 'a'; c <= 'z'; ++c) all += std::string(1, c) + " ";
     auto tokenizer = text::make_word_tokenizer(
-        std::vector<std::string>{all + "Xa. Xb. D, E F"});
+        std::vector<std::string>{all + "Xa. Xb. D, E F 2019 3.5"});
     TranslatorConfig config;
     nn::TransformerConfig& m = config.model;
     m.source_vocab = m.target_vocab = tokenizer->size();
@@ -109,6 +109,18 @@ TEST(TranslateTexts, ALongSentenceIsCutWhereAClauseEnds) {
   // And else where a word does.
   EXPECT_EQ(translated("a b c d e f g h i j k l"),
             whole("a b c d e f") + " " + whole("g h i j k l"));
+}
+
+// This model writes anything: only what is put back is certain to be there.
+TEST(TranslateTexts, HasTheNumbersOfTheSource) {
+  for (const char* number : {"2019", "3.5"}) {
+    for (const std::string rest : {"", " a", " b c", " d e f g h i"}) {
+      const std::string text = translated(number + rest);
+      const std::size_t at = text.find(number);
+      ASSERT_NE(at, std::string::npos) << text;
+      EXPECT_EQ(text.find("www"), std::string::npos) << text;
+    }
+  }
 }
 
 TEST(TranslateTexts, RefusesWhatIsOfSingleSentences) {

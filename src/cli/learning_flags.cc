@@ -69,8 +69,11 @@ void add_learning_flags(App& app, LearningFlags& f) {
         ->capture_default_str()
         ->group(group);
   };
-  count("--updates", f.updates, 0, "At most; 0: no limit");
-  count("--epochs", f.epochs, 0, "At most; 0: no limit");
+  f.declared_by = &app;
+  count("--updates", f.updates, 0,
+        "At most; 0: no limit, as with --epochs alone");
+  count("--epochs", f.epochs, 0,
+        "At most; 0: no limit, as with --updates alone");
   count("--batch-tokens", f.batch_tokens, 1, "Tokens of a batch");
   count("--accumulate", f.accumulate, 1, "Batches of an update");
   app.add_option("--schedule", f.schedule, "Of the learning rate")
@@ -102,35 +105,55 @@ void add_learning_flags(App& app, LearningFlags& f) {
       ->group(group);
 }
 
+namespace {
+
+struct Limits {
+  std::int64_t updates, epochs;
+};
+
+Limits limits_of(const LearningFlags& f) {
+  const auto given = [&f](const char* option) {
+    return f.declared_by != nullptr && f.declared_by->given(option);
+  };
+  const bool updates = given("--updates"), epochs = given("--epochs");
+  return {epochs && !updates ? 0 : f.updates,
+          updates && !epochs ? 0 : f.epochs};
+}
+
+}  // namespace
+
 void check(const LearningFlags& f) {
-  if (f.updates == 0 && f.epochs == 0) {
+  const Limits limits = limits_of(f);
+  if (limits.updates == 0 && limits.epochs == 0) {
     throw UsageError("--updates or --epochs must set an end");
   }
-  if (schedule_ends(f) && f.updates > 0 && f.updates <= f.warmup) {
+  if (schedule_ends(f) && limits.updates > 0 && limits.updates <= f.warmup) {
     throw UsageError(fmt::format(
         "a {} must end after its --warmup; --updates is {}, --warmup {}",
-        f.schedule == "linear" ? "line" : "cosine", f.updates, f.warmup));
+        f.schedule == "linear" ? "line" : "cosine", limits.updates, f.warmup));
   }
 }
 
 std::int64_t update_count(const LearningFlags& f,
                           std::span<const std::int64_t> lengths) {
+  const Limits limits = limits_of(f);
   std::int64_t updates = 0;
-  for (std::int64_t epoch = 0; epoch < f.epochs; ++epoch) {
+  for (std::int64_t epoch = 0; epoch < limits.epochs; ++epoch) {
     const auto batches = std::ssize(train::make_batches(
         lengths, {.tokens = f.batch_tokens, .seed = f.seed}, epoch));
     updates += (batches + f.accumulate - 1) / f.accumulate;
-    if (f.updates > 0 && updates >= f.updates) return f.updates;
+    if (limits.updates > 0 && updates >= limits.updates) return limits.updates;
   }
-  return f.epochs > 0 ? updates : f.updates;
+  return limits.epochs > 0 ? updates : limits.updates;
 }
 
 train::TrainingOptions training_options(const LearningFlags& f,
                                         std::span<const std::int64_t> lengths) {
   train::TrainingOptions o;
   o.seed = f.seed;
-  o.max_updates = f.updates;
-  o.max_epochs = f.epochs;
+  const Limits limits = limits_of(f);
+  o.max_updates = limits.updates;
+  o.max_epochs = limits.epochs;
   o.batch_tokens = f.batch_tokens;
   o.accumulate = f.accumulate;
   o.adam.beta1 = static_cast<float>(f.beta1);
@@ -145,7 +168,8 @@ train::TrainingOptions training_options(const LearningFlags& f,
   o.schedule.warmup = f.warmup;
   // It ends with --updates, where they are given, or else with the last epoch.
   if (o.schedule.ends()) {
-    o.schedule.total = f.updates > 0 ? f.updates : update_count(f, lengths);
+    o.schedule.total =
+        limits.updates > 0 ? limits.updates : update_count(f, lengths);
   }
   o.clip = f.clip;
   o.milestone = f.validate_every;

@@ -18,8 +18,10 @@ struct LearningFlags {
   std::string out;
   bool resume = false;
 
+  // Where only one of them was given, the other's default sets no limit.
   std::int64_t updates = 8000;
   std::int64_t epochs = 0;
+  const App* declared_by = nullptr;  // knows what was given
   std::int64_t batch_tokens = 4096;
   std::int64_t accumulate = 1;
   std::string schedule = "inverse-sqrt";

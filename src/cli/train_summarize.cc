@@ -217,7 +217,8 @@ std::string held_out_line(const TrainSummarizeFlags& f,
   }
   const tasks::RougeScore rouge = tasks::rouge(said, held_out.targets);
   return fmt::format(
-      "Held out ({} texts): ROUGE-1 {:.2f}, ROUGE-2 {:.2f}, ROUGE-L {:.2f}\n",
+      "Held out ({} texts, greedy): ROUGE-1 {:.2f}, ROUGE-2 {:.2f}, ROUGE-L "
+      "{:.2f}\n",
       said.size(), rouge.rouge1.f1, rouge.rouge2.f1, rouge.rougeL.f1);
 }
 

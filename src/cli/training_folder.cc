@@ -124,7 +124,8 @@ TrainingFolder::Outcome TrainingFolder::run(
   options.settings = settings;
   options.ranks = &ranks_.communicator();
   tell_ranks(options, ranks_);
-  TrainingScreen screen(std::max(flags_.updates, options.schedule.total), unit);
+  TrainingScreen screen(std::max(options.max_updates, options.schedule.total),
+                        unit);
   const StopOnSignal signals;
   Outcome outcome;
   outcome.result = train::train(

@@ -110,8 +110,9 @@ TEST(SummarizeCommand, LearnsTheSampleAndScoresIt) {
                                     "--threads",
                                     "1"});
   ASSERT_EQ(trained.code, 0) << trained.err;
-  EXPECT_THAT(trained.out, AllOf(HasSubstr("loss over updates"),
-                                 HasSubstr("Held out (300 texts, greedy): ROUGE-1 ")));
+  EXPECT_THAT(trained.out,
+              AllOf(HasSubstr("loss over updates"),
+                    HasSubstr("Held out (300 texts, greedy): ROUGE-1 ")));
   const Ended scored =
       run_regard({"summarize", "--model", folder / "model", "--input",
                   folder / "dialogues/test.jsonl", "--score", "--json"});

@@ -31,7 +31,7 @@ using tasks::LabelledTexts;
 constexpr const char* kCommand = "train classify";
 
 struct TrainClassifyFlags {
-  std::string train, valid, from;
+  std::string train, valid, from, begin_with;
   double valid_share = 0.1;
   std::string text_column = "text";
   std::string label_column = "label";
@@ -61,6 +61,10 @@ put on top; --max-length is its own. What is not given is then: --epochs 4
 --batch-tokens 1024 --weight-decay 0.01 --clip 1 --beta2 0.999
 --attention-dropout 0.1.
 
+--begin-with trains a classifier of this program further, on other texts with the
+same labels. Its tokenizer, sizes, labels and weights are taken; its --max-length,
+too, where none is given.
+
 The folder becomes a model for `regard classify`: config.json,
 model.safetensors, the tokenizer, and a card, README.md. Its folder `training`
 holds what --resume needs. Ctrl-C saves and ends, with the model as it is, once
@@ -74,6 +78,8 @@ Examples:
   regard train classify --train mails.csv --label-column folder --out mails
   regard train classify --train mails.csv --label-column folder \
       --from all-MiniLM-L6-v2 --out mails-model
+  regard train classify --train newer.csv --label-column folder \
+      --begin-with mails-model --lr 0.0001 --out mails-model-2
   regard train classify --train t.jsonl --pieces bytes --max-length 4000 --out m)";
 
 void add_data(App& app, TrainClassifyFlags& f) {
@@ -83,6 +89,11 @@ void add_data(App& app, TrainClassifyFlags& f) {
       ->required()
       ->group(group);
   app.add_option("--from", f.from, "A pretrained encoder to train further")
+      ->type_name("FOLDER")
+      ->group(group);
+  app.add_option("--begin-with", f.begin_with,
+                 "A classifier to train further: its pieces, sizes, labels and "
+                 "weights")
       ->type_name("FOLDER")
       ->group(group);
   add_held_out_flags(app, f.valid, f.valid_share);
@@ -99,12 +110,11 @@ std::string name_of(const std::filesystem::path& path) {
   return (path.has_filename() ? path : path.parent_path()).filename().string();
 }
 
-// What a pretrained encoder has of its own.
-const std::vector<std::string> kOfPretrained = {
-    "--pieces",        "--vocab",      "--min-count", "--keep-case",
-    "--coverage",      "--layers",     "--dim",       "--heads",
-    "--ffn",           "--activation", "--norm-last", "--positions",
-    "--token-dropout", "--pooling"};
+// What a pretrained encoder or a classifier has of its own.
+const std::vector<std::string> kOfModel = {
+    "--pieces",    "--vocab",     "--min-count", "--keep-case", "--coverage",
+    "--layers",    "--dim",       "--heads",     "--ffn",       "--activation",
+    "--norm-last", "--positions", "--pooling"};
 
 // What it learns with where nothing else was asked for.
 void set_fine_tuning(const App& app, TrainClassifyFlags& f) {
@@ -125,14 +135,47 @@ void set_fine_tuning(const App& app, TrainClassifyFlags& f) {
   f.token_dropout = 0;
 }
 
-tasks::PretrainedEncoder load_pretrained(const TrainClassifyFlags& f) {
-  tasks::PretrainedEncoder encoder =
-      tasks::load_pretrained_encoder(f.from, f.encoder.max_length);
-  nn::EncoderConfig& c = encoder.config;
-  c.dropout = static_cast<float>(f.encoder.dropout);
-  c.attention_dropout = static_cast<float>(f.encoder.attention_dropout);
-  c.activation_dropout = static_cast<float>(f.encoder.activation_dropout);
-  return encoder;
+// What the training starts from: a pretrained encoder, a classifier, or nothing
+// but texts. Weights that are not there are drawn.
+tasks::ClassifierFiles beginning(const TrainClassifyFlags& f, const App& app,
+                                 const LabelledData& data,
+                                 const TrainingFolder& folder) {
+  tasks::ClassifierFiles start;
+  if (!f.begin_with.empty()) {
+    start = tasks::load_classifier_files(f.begin_with);
+    if (app.given("--max-length")) {
+      start.config.encoder.max_length = f.encoder.max_length;
+    }
+  } else {
+    start.config.labels = data.labels;
+  }
+  if (!f.from.empty()) {
+    tasks::PretrainedEncoder encoder =
+        tasks::load_pretrained_encoder(f.from, f.encoder.max_length);
+    start.config.encoder = encoder.config;
+    start.config.special_tokens = true;
+    start.tokenizer = std::move(encoder.tokenizer);
+    start.weights = std::move(encoder.weights);
+  }
+  if (start.tokenizer == nullptr) {
+    start.tokenizer = folder.goes_on()
+                          ? text::load_tokenizer(folder.path())
+                          : make_tokenizer(f.text, data.training.texts);
+    start.config.encoder = encoder_config(f.encoder, start.tokenizer->size());
+  }
+  nn::EncoderConfig& encoder = start.config.encoder;
+  encoder.dropout = static_cast<float>(f.encoder.dropout);
+  encoder.attention_dropout = static_cast<float>(f.encoder.attention_dropout);
+  encoder.activation_dropout = static_cast<float>(f.encoder.activation_dropout);
+  start.config.label_smoothing = static_cast<float>(f.smoothing);
+  start.config.token_dropout = static_cast<float>(f.token_dropout);
+  return start;
+}
+
+const char* name_of(nn::Pooling pooling) {
+  return pooling == nn::Pooling::kFirst       ? "first"
+         : pooling == nn::Pooling::kAttention ? "attention"
+                                              : "mean";
 }
 
 void tell_data(const char* what, const ClassificationData& data) {
@@ -149,10 +192,12 @@ std::map<std::string, std::string> settings_of(
     const ClassificationData& training, const ClassificationData& held_out,
     const std::string& weights_hash) {
   std::map<std::string, std::string> settings;
-  if (f.from.empty()) {
-    add_settings(f.text, settings);
-  } else {
+  if (!f.from.empty()) {
     settings["weights of --from"] = weights_hash;
+  } else if (!f.begin_with.empty()) {
+    settings["weights of --begin-with"] = weights_hash;
+  } else {
+    add_settings(f.text, settings);
   }
   const auto json = Json::parse(tasks::config_to_json(config));
   add_settings(json.at("encoder").dump(), settings);
@@ -191,24 +236,9 @@ void run(TrainClassifyFlags f, const App& app, Ranks& ranks) {
   const LabelledData data =
       read_labelled_data({kCommand, "texts", f.train, f.valid, f.valid_share,
                           f.learning.seed, f.text_column, f.label_column});
-  tasks::ClassifierConfig config;
-  config.labels = data.labels;
-  config.label_smoothing = static_cast<float>(f.smoothing);
-  config.token_dropout = static_cast<float>(f.token_dropout);
-  config.special_tokens = fine_tunes;
-  tasks::PretrainedEncoder begin;
-  if (fine_tunes) {
-    begin = load_pretrained(f);
-    f.encoder.pooling =
-        begin.config.pooling == nn::Pooling::kFirst ? "first" : "mean";
-  } else {
-    begin.tokenizer = folder.goes_on()
-                          ? text::load_tokenizer(folder.path())
-                          : make_tokenizer(f.text, data.training.texts);
-    begin.config = encoder_config(f.encoder, begin.tokenizer->size());
-  }
-  const text::Tokenizer* tokenizer = begin.tokenizer.get();
-  config.encoder = begin.config;
+  tasks::ClassifierFiles start = beginning(f, app, data, folder);
+  const tasks::ClassifierConfig& config = start.config;
+  const text::Tokenizer* tokenizer = start.tokenizer.get();
   const ClassificationData training =
       tasks::encode_texts(data.training, *tokenizer, config);
   const ClassificationData held_out =
@@ -219,12 +249,12 @@ void run(TrainClassifyFlags f, const App& app, Ranks& ranks) {
       config, training, held_out, f.learning.seed,
       {.count = f.learning.threads});
   std::string weights_hash;
-  if (fine_tunes) {
-    weights_hash = content_hash(begin.weights);
-    task.begin_with(std::move(begin.weights));
-    if (!app.given("--warmup")) {
-      f.learning.warmup = update_count(f.learning, task.lengths()) / 10;
-    }
+  if (!start.weights.empty()) {
+    weights_hash = content_hash(start.weights);
+    task.begin_with(std::move(start.weights));
+  }
+  if (fine_tunes && !app.given("--warmup")) {
+    f.learning.warmup = update_count(f.learning, task.lengths()) / 10;
   }
   std::fprintf(stderr, "%lld pieces, %zu labels, %lld parameters\n",
                static_cast<long long>(tokenizer->size()), config.labels.size(),
@@ -238,16 +268,18 @@ void run(TrainClassifyFlags f, const App& app, Ranks& ranks) {
                  });
   if (!ranks.first()) return;
   const nn::EncoderConfig& e = config.encoder;
+  const std::string model = f.from + f.begin_with;  // one of them, or neither
+  const std::string pieces =
+      model.empty() ? f.text.pieces : "of " + name_of(model);
   folder.finish(
       outcome, held_out_lines(folder.path(), data.held_out, f.learning.threads),
       {"Classifier",
        fmt::format("- Labels: {}\n- Data: {}; {} texts\n- Text: {} pieces "
                    "({})\n- Model: {}, pooling {}; {} parameters; dropout {}\n",
                    fmt::join(config.labels, ", "), name_of(f.train),
-                   training.size(), e.vocab,
-                   fine_tunes ? "of " + name_of(f.from) : f.text.pieces,
-                   size_text(e), f.encoder.pooling,
-                   parameter_count(outcome.result.weights), e.dropout),
+                   training.size(), e.vocab, pieces, size_text(e),
+                   name_of(e.pooling), parameter_count(outcome.result.weights),
+                   e.dropout),
        "text", "regard classify --model FOLDER \"a text\"",
        "It knows nothing but its data, and is sure of itself even where it "
        "is wrong."});
@@ -281,7 +313,11 @@ Command add_train_classify(App& train, Ranks& ranks) {
   share("--token-dropout", flags->token_dropout,
         "Tokens that are read as unknown");
   add_learning_flags(*app, learning);
-  app->exclude("--from", kOfPretrained);
+  std::vector<std::string> excluded = kOfModel;
+  excluded.push_back("--begin-with");
+  app->exclude("--begin-with", kOfModel);
+  excluded.push_back("--token-dropout");
+  app->exclude("--from", excluded);
   return {app, [flags, app, &ranks] { run(*flags, *app, ranks); }};
 }
 

@@ -252,19 +252,34 @@ std::vector<std::vector<LabelProbability>> Classifier::classify(
   return out;
 }
 
-Classifier Classifier::load(const std::filesystem::path& folder,
-                            ops::WeightStorage weights) {
-  ModelFolder model = load_model_folder(folder, kKind, kLoad);
-  weights = model.weights_as(weights, kLoad);
+namespace {
+
+ClassifierConfig config_of(const ModelFolder& model) {
   ClassifierConfig config;
   config.encoder = encoder_from(model.field()["encoder"]);
   model.field()["labels"].for_each(
       [&](const text::Field& label) { config.labels.push_back(label.text()); });
   config.special_tokens = model.field().flag("special_tokens", false);
+  return config;
+}
+
+}  // namespace
+
+Classifier Classifier::load(const std::filesystem::path& folder,
+                            ops::WeightStorage weights) {
+  ModelFolder model = load_model_folder(folder, kKind, kLoad);
+  weights = model.weights_as(weights, kLoad);
+  ClassifierConfig config = config_of(model);
   return fitted(folder, kLoad, [&] {
     return Classifier(std::move(config), std::move(model.tokenizer),
                       std::move(model.weights), weights);
   });
+}
+
+ClassifierFiles load_classifier_files(const std::filesystem::path& folder) {
+  ModelFolder model = load_model_folder(folder, kKind, kLoad);
+  return {config_of(model), std::move(model.tokenizer),
+          std::move(model.weights)};
 }
 
 std::string config_to_json(const ClassifierConfig& config) {

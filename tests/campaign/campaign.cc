@@ -25,7 +25,10 @@ constexpr const char* kUsage =
     "\n"
     "Computes N random attentions (default 1000) on the SIMD targets and "
     "holds\n"
-    "each to twice the error of a plain float loop. Targets that have the "
+    "each to twice the error of a plain float loop, or of the worst of "
+    "sixteen\n"
+    "where one was lucky. More than twice the error of one plain loop may be\n"
+    "had no more often than by another plain loop. Targets that have the "
     "fused\n"
     "kernel must also agree to the bit. Configuration n is drawn from seed S + "
     "n\n"
@@ -78,6 +81,10 @@ struct Tally {
   // Of the errors in out, ours over the plain loop's, where there are any.
   double log_sum = 0;
   std::int64_t compared = 0;
+  // Configurations in which ours, and another plain loop, is more than twice as
+  // far from the truth as one plain loop: each is lucky now and then.
+  std::int64_t ours_beyond_one_loop = 0;
+  std::int64_t loops_beyond_one_loop = 0;
 
   double mean() const {
     return compared == 0 ? 0
@@ -151,6 +158,8 @@ std::string run_targets(const test::AttentionCase& drawn,
     if (first_target.empty()) {
       first_target = target;
       first = produced;
+      tally.ours_beyond_one_loop += !reference.within_one_plain_loop(produced);
+      tally.loops_beyond_one_loop += !reference.another_plain_loop_is_within();
     } else if (!same_bits(first.out, produced.out) ||
                !same_bits(first.lse, produced.lse)) {
       return target + " and " + first_target + " differ in some bit";
@@ -233,7 +242,16 @@ int campaign(const Settings& settings) {
       static_cast<long long>(tally.done), progress.seconds(),
       static_cast<long long>(tally.failures), tally.worst,
       static_cast<unsigned long long>(tally.worst_seed), tally.mean());
-  return tally.failures == 0 ? 0 : 1;
+  std::printf(
+      "more than twice as far from the truth as one plain loop: the kernel "
+      "%lld times, another plain loop %lld times\n",
+      static_cast<long long>(tally.ours_beyond_one_loop),
+      static_cast<long long>(tally.loops_beyond_one_loop));
+  // A few more would be chance.
+  const bool unlucky =
+      tally.ours_beyond_one_loop > tally.loops_beyond_one_loop + 3;
+  if (unlucky) std::printf("FAILED: a plain loop is more exact\n");
+  return tally.failures == 0 && !unlucky ? 0 : 1;
 }
 
 }  // namespace

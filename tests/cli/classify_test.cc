@@ -105,6 +105,69 @@ TEST_F(ClassifyCommand, AStoppedTrainingGoesOnToTheSameBits) {
   EXPECT_THAT(run_regard(changed).err, HasSubstr("--token-dropout"));
 }
 
+// A rate that changes no weight leaves the model as it was, whatever the texts:
+// so it began with these weights, pieces and labels.
+TEST_F(ClassifyCommand, TrainsAClassifierFurtherOnOtherTexts) {
+  ASSERT_EQ(
+      run_regard(training("model", "20",
+                          {"--pooling", "attention", "--max-length", "40"}))
+          .code,
+      0);
+  const fs::path model = folder_ / "model";
+  write_text(folder_ / "more.tsv",
+             "text\tlabel\nnever seen words\tpositive\nnor these\tmixed\n");
+  const auto further = [&](const Arguments& more) {
+    Arguments all = {
+        "train",         "classify", "--train",   folder_ / "more.tsv",
+        "--valid-share", "0",        "--out",     folder_ / "on",
+        "--updates",     "3",        "--lr",      "1e-30",
+        "--warmup",      "0",        "--threads", "1"};
+    all.insert(all.end(), more.begin(), more.end());
+    return run_regard(all);
+  };
+  const Ended ended = further({"--begin-with", model, "--dropout", "0.5"});
+  ASSERT_EQ(ended.code, 0) << ended.err;
+  for (const char* name : {"model.safetensors", "vocabulary.txt"}) {
+    EXPECT_TRUE(read_text(folder_ / "on" / name) == read_text(model / name))
+        << name;
+  }
+  const auto config =
+      nlohmann::json::parse(read_text(folder_ / "on/config.json"));
+  const auto old = nlohmann::json::parse(read_text(model / "config.json"));
+  EXPECT_EQ(config.at("labels"), old.at("labels"));  // all three of them
+  EXPECT_EQ(config.at("encoder").at("max_length"), 40);
+  EXPECT_EQ(config.at("encoder").at("pooling"), "attention");
+  EXPECT_THAT(
+      read_text(folder_ / "on/README.md"),
+      AllOf(HasSubstr("pieces (of model)"), HasSubstr("pooling attention")));
+
+  // To go on means to have begun with the same.
+  const Arguments same = {"--begin-with", model, "--dropout", "0.5",
+                          "--resume"};
+  EXPECT_EQ(further(same).code, 0);
+  fs::remove_all(model);
+  ASSERT_EQ(run_regard(training("model", "20",
+                                {"--pooling", "attention", "--max-length", "40",
+                                 "--seed", "9"}))
+                .code,
+            0);
+  EXPECT_THAT(further(same).err, HasSubstr("--begin-with"));
+
+  write_text(folder_ / "more.tsv", "text\tlabel\na\tmixed\nb\tstrange\n");
+  fs::remove_all(folder_ / "on");
+  EXPECT_THAT(further({"--begin-with", model}).err,
+              HasSubstr("the label 'strange' of line 3 is none of the 3"));
+  EXPECT_FALSE(fs::exists(folder_ / "on"));
+  for (const char* option : {"--dim", "--vocab", "--from", "--pooling"}) {
+    const std::string value =
+        std::string(option) == "--pooling" ? "mean" : "16";
+    const Ended refused = further({"--begin-with", model, option, value});
+    EXPECT_EQ(refused.code, 2) << option;
+    EXPECT_THAT(refused.err,
+                AllOf(HasSubstr("--begin-with"), HasSubstr(option)));
+  }
+}
+
 TEST_F(ClassifyCommand, NamesTheLineThatIsWrongAndTrainsNothing) {
   write_text(folder_ / "bad.tsv", "text\tlabel\na\tx\nb\n");
   const Ended ended =

@@ -410,6 +410,20 @@ class Reference {
     return judgement;
   }
 
+  // The rule without any leniency: twice the error of one plain loop. Luck
+  // breaks it now and then, as the second says: another plain loop, which adds
+  // in another order, held to the first.
+  bool within_one_plain_loop(const Produced<T>& produced) const {
+    return compare(produced, plain_).good();
+  }
+  bool another_plain_loop_is_within() const {
+    const Plain other = rounded_plain(1);
+    Produced<RealFor<T>> produced;
+    produced.out = other.out;
+    produced.lse = other.lse;
+    return compare(produced, plain_).good();
+  }
+
  private:
   using Plain = ReferenceResult<RealFor<T>>;
 
@@ -421,7 +435,8 @@ class Reference {
     return plain;
   }
 
-  Judgement compare(const Produced<T>& produced, const Plain& plain) const {
+  template <typename U>
+  Judgement compare(const Produced<U>& produced, const Plain& plain) const {
     const double floor = std::is_same_v<T, double> ? 1e-15 : 1e-6;
     Judgement judgement{
         .out = measure(produced.out, exact_.out, plain.out, "out"),

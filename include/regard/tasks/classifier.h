@@ -63,7 +63,7 @@ ClassificationData encode_texts(const LabelledTexts& texts,
 // An encoder, one vector for each text, and a linear layer that gives each
 // label a score (head.weight [labels, model_dim], head.bias): the task learns
 // the cross entropy. Borrows the data. ExampleTask::begin_with() gives it the
-// weights of a pretrained encoder.
+// weights of a pretrained encoder, or of a classifier.
 ExampleTask make_classification_task(const ClassifierConfig& config,
                                      const ClassificationData& training,
                                      const ClassificationData& held_out,
@@ -129,6 +129,16 @@ class Classifier {
   struct Parts;
   std::unique_ptr<Parts> parts_;
 };
+
+// A classifier's folder as it lies on the disk, to be trained further: the
+// config drops nothing, the weights are float32. Throws as Classifier::load()
+// does.
+struct ClassifierFiles {
+  ClassifierConfig config;
+  std::unique_ptr<text::Tokenizer> tokenizer;
+  StateDict weights;
+};
+ClassifierFiles load_classifier_files(const std::filesystem::path& folder);
 
 void save_classifier(const std::filesystem::path& folder,
                      const ClassifierConfig& config,

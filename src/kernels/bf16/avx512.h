@@ -5,7 +5,9 @@
 
 // Whether the compiler can make AVX-512, AVX512-BF16 and AMX code for single
 // functions. Which processor runs it is asked at run time: kernels/bf16/cpu.h.
-#if defined(__x86_64__) && (defined(__clang__) || defined(__GNUC__))
+// A build for a machine without them leaves them out (REGARD_NATIVE).
+#if defined(REGARD_BF16_X86)
+#elif defined(__x86_64__) && (defined(__clang__) || defined(__GNUC__))
 #define REGARD_BF16_X86 1
 #else
 #define REGARD_BF16_X86 0

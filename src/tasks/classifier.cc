@@ -34,6 +34,17 @@ nn::ParameterSpecs specs_of(const ClassifierConfig& config,
   return specs;
 }
 
+// The tables of pretrained encoders may be longer than their vocabularies.
+void check_tokenizer(const ClassifierConfig& config,
+                     const text::Tokenizer* tokenizer) {
+  require(
+      tokenizer != nullptr &&
+          (config.special_tokens ? tokenizer->size() <= config.encoder.vocab
+                                 : tokenizer->size() == config.encoder.vocab),
+      "Classifier", "the model has ", config.encoder.vocab,
+      " pieces, the tokenizer ", tokenizer != nullptr ? tokenizer->size() : 0);
+}
+
 const ClassifierConfig& checked(const ClassifierConfig& c) {
   check_labels(c.labels, "Classifier");
   for (const float rate : {c.label_smoothing, c.token_dropout}) {
@@ -213,13 +224,7 @@ std::vector<std::vector<float>> Classifier::Parts::probabilities(
 Classifier::Classifier(ClassifierConfig config,
                        std::unique_ptr<text::Tokenizer> tokenizer,
                        StateDict weights, ops::WeightStorage storage) {
-  // The tables of pretrained encoders may be longer than their vocabularies.
-  require(
-      tokenizer != nullptr &&
-          (config.special_tokens ? tokenizer->size() <= config.encoder.vocab
-                                 : tokenizer->size() == config.encoder.vocab),
-      "Classifier", "the model has ", config.encoder.vocab,
-      " pieces, the tokenizer ", tokenizer ? tokenizer->size() : 0);
+  check_tokenizer(config, tokenizer.get());
   nn::Encoder encoder(checked(config).encoder);
   nn::PackedParameters packed(specs_of(config, encoder), std::move(weights),
                               storage, "Classifier");
@@ -278,8 +283,14 @@ Classifier Classifier::load(const std::filesystem::path& folder,
 
 ClassifierFiles load_classifier_files(const std::filesystem::path& folder) {
   ModelFolder model = load_model_folder(folder, kKind, kLoad);
-  return {config_of(model), std::move(model.tokenizer),
-          std::move(model.weights)};
+  ClassifierFiles files{config_of(model), std::move(model.tokenizer),
+                        std::move(model.weights)};
+  fitted(folder, kLoad, [&] {
+    check_tokenizer(files.config, files.tokenizer.get());
+    const nn::Encoder encoder(checked(files.config).encoder);
+    nn::check_parameters(specs_of(files.config, encoder), files.weights, kLoad);
+  });
+  return files;
 }
 
 std::string config_to_json(const ClassifierConfig& config) {

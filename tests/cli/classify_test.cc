@@ -158,6 +158,12 @@ TEST_F(ClassifyCommand, TrainsAClassifierFurtherOnOtherTexts) {
   EXPECT_THAT(further({"--begin-with", model}).err,
               HasSubstr("the label 'strange' of line 3 is none of the 3"));
   EXPECT_FALSE(fs::exists(folder_ / "on"));
+  // Weights of another size are refused, and not drawn anew.
+  auto wider = nlohmann::json::parse(read_text(model / "config.json"));
+  wider["encoder"]["layers"] = 2;
+  write_text(model / "config.json", wider.dump());
+  EXPECT_THAT(further({"--begin-with", model}).err,
+              HasSubstr("model' do not fit each other"));
   for (const char* option : {"--dim", "--vocab", "--from", "--pooling"}) {
     const std::string value =
         std::string(option) == "--pooling" ? "mean" : "16";

@@ -130,9 +130,8 @@ class Classifier {
   std::unique_ptr<Parts> parts_;
 };
 
-// A classifier's folder as it lies on the disk, to be trained further: the
-// config drops nothing, the weights are float32. Throws as Classifier::load()
-// does.
+// A classifier's folder as it lies on the disk, to be trained further; the
+// weights are float32. Throws as Classifier::load() does.
 struct ClassifierFiles {
   ClassifierConfig config;
   std::unique_ptr<text::Tokenizer> tokenizer;

@@ -313,10 +313,9 @@ Command add_train_classify(App& train, Ranks& ranks) {
   share("--token-dropout", flags->token_dropout,
         "Tokens that are read as unknown");
   add_learning_flags(*app, learning);
-  std::vector<std::string> excluded = kOfModel;
-  excluded.push_back("--begin-with");
   app->exclude("--begin-with", kOfModel);
-  excluded.push_back("--token-dropout");
+  std::vector<std::string> excluded = kOfModel;
+  excluded.insert(excluded.end(), {"--begin-with", "--token-dropout"});
   app->exclude("--from", excluded);
   return {app, [flags, app, &ranks] { run(*flags, *app, ranks); }};
 }

@@ -120,7 +120,7 @@ std::vector<std::int32_t> label_numbers(const LabelledTexts& texts,
         label != numbers.end(), where, "the label '", texts.labels[i],
         "' of line ",
         texts.lines.empty() ? static_cast<std::int64_t>(i) + 1 : texts.lines[i],
-        " is none of the ", numbers.size(), " that the training data have");
+        " is none of the ", numbers.size(), " that the model knows");
     out.push_back(label->second);
   }
   return out;

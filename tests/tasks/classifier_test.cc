@@ -333,7 +333,7 @@ TEST(ClassificationData, CountsAndRefuses) {
                 encode_texts({{"a"}, {"maybe"}, {17}}, *tokenizer, config);
               }),
               StartsWith("encode_texts: the label 'maybe' of line 17 is none "
-                         "of the 2 that the training data have"));
+                         "of the 2 that the model knows"));
 }
 
 TEST(ClassifierFolder, SaysWhatIsWrongWithIt) {

@@ -79,7 +79,7 @@ void add_encoder_flags(App& app, EncoderFlags& f) {
       ->capture_default_str()
       ->group(group);
   app.add_option("--max-length", f.max_length,
-                 "Tokens of a text that are read, from its start")
+                 "Tokens of a text that are read, at most")
       ->check(whole_between(2, 100000))
       ->capture_default_str()
       ->group(group);

@@ -27,6 +27,7 @@ namespace {
 
 using tasks::ClassificationData;
 using tasks::LabelledTexts;
+using tasks::Truncation;
 
 constexpr const char* kCommand = "train classify";
 
@@ -37,6 +38,7 @@ struct TrainClassifyFlags {
   std::string label_column = "label";
   TextFlags text;
   EncoderFlags encoder;
+  std::string truncate = "end";
   double smoothing = 0.0;
   double token_dropout = 0.02;
   LearningFlags learning;
@@ -162,6 +164,11 @@ tasks::ClassifierFiles beginning(const TrainClassifyFlags& f, const App& app,
                           ? text::load_tokenizer(folder.path())
                           : make_tokenizer(f.text, data.training.texts);
     start.config.encoder = encoder_config(f.encoder, start.tokenizer->size());
+  }
+  if (f.begin_with.empty() || app.given("--truncate")) {
+    start.config.truncation = f.truncate == "start"    ? Truncation::kStart
+                              : f.truncate == "middle" ? Truncation::kMiddle
+                                                       : Truncation::kEnd;
   }
   nn::EncoderConfig& encoder = start.config.encoder;
   encoder.dropout = static_cast<float>(f.encoder.dropout);
@@ -309,6 +316,12 @@ Command add_train_classify(App& train, Ranks& ranks) {
         ->capture_default_str()
         ->group("Model");
   };
+  app->add_option("--truncate", flags->truncate,
+                  "What is left out of a text that has more tokens: its end, "
+                  "its start, or what follows its first quarter of them")
+      ->check(member_of({"end", "start", "middle"}))
+      ->capture_default_str()
+      ->group("Model");
   share("--smoothing", flags->smoothing, "Label smoothing");
   share("--token-dropout", flags->token_dropout,
         "Tokens that are read as unknown");

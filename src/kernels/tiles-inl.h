@@ -631,10 +631,19 @@ HWY_INLINE float ordered_dot(const float* a, const float* b, std::int64_t n) {
   HWY_ALIGN float lanes[16];
   for (int j = 0; j < kVecs; ++j) hn::Store(sum[j], d, lanes + j * kVecLanes);
   for (; i < n; ++i) lanes[i % 16] = std::fma(a[i], b[i], lanes[i % 16]);
+#if HWY_TARGET == HWY_SCALAR
   for (int width = 8; width > 0; width /= 2) {
     for (int j = 0; j < width; ++j) lanes[j] += lanes[j + width];
   }
   return lanes[0];
+#else
+  // The same sums: the upper half onto the lower one, until one is left.
+  const hn::Full128<float> q;
+  auto half = hn::Add(hn::Add(hn::Load(q, lanes), hn::Load(q, lanes + 8)),
+                      hn::Add(hn::Load(q, lanes + 4), hn::Load(q, lanes + 12)));
+  half = hn::Add(half, hn::Shuffle1032(half));
+  return hn::GetLane(hn::Add(half, hn::Shuffle2301(half)));
+#endif
 }
 
 // What makes a vector one of length 1: x * scale * inverse, with `scale` a

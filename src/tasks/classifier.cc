@@ -2,6 +2,7 @@
 #include "regard/tasks/classifier.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <map>
 #include <numeric>
@@ -21,6 +22,9 @@ namespace {
 
 constexpr const char* kKind = "regard classifier";
 constexpr const char* kLoad = "Classifier::load";
+
+// In the order of the enumerators.
+constexpr std::array kTruncations = {"end", "start", "middle"};
 
 nn::Linear head_of(const ClassifierConfig& config) {
   return {"head", config.encoder.model_dim, std::ssize(config.labels)};
@@ -84,12 +88,20 @@ EncodedText encode_text(std::string_view text, const text::Tokenizer& tokenizer,
   const auto most = static_cast<std::size_t>(config.encoder.max_length);
   if (ids.size() <= most) return out;
   out.cut = true;
-  // Special tokens behind the text stay.
-  const auto last_word = std::find_if(words.rbegin(), words.rend(),
-                                      [](std::int32_t w) { return w >= 0; });
-  const std::ptrdiff_t end = words.rend() - last_word;
-  const std::ptrdiff_t begin = std::max<std::ptrdiff_t>(
-      0, end - std::ssize(ids) + config.encoder.max_length);
+  // Special tokens around the text stay.
+  const auto is_word = [](std::int32_t w) { return w >= 0; };
+  const std::ptrdiff_t first =
+      std::find_if(words.begin(), words.end(), is_word) - words.begin();
+  const std::ptrdiff_t last =
+      words.rend() - std::find_if(words.rbegin(), words.rend(), is_word);
+  const std::ptrdiff_t left_out =
+      std::min(last, std::ssize(ids) - config.encoder.max_length);
+  const std::ptrdiff_t kept =
+      std::max<std::ptrdiff_t>(0, last - first - left_out);  // of the text
+  std::ptrdiff_t begin = last - left_out;
+  if (config.truncation == Truncation::kStart) begin -= kept;
+  if (config.truncation == Truncation::kMiddle) begin -= kept - kept / 4;
+  const std::ptrdiff_t end = begin + left_out;
   const auto cut = [begin, end](auto& list) {
     list.erase(list.begin() + begin, list.begin() + end);
   };
@@ -265,6 +277,14 @@ ClassifierConfig config_of(const ModelFolder& model) {
   model.field()["labels"].for_each(
       [&](const text::Field& label) { config.labels.push_back(label.text()); });
   config.special_tokens = model.field().flag("special_tokens", false);
+  const std::string truncation =
+      model.field().text("truncation", kTruncations[0]);
+  const auto found =
+      std::find(kTruncations.begin(), kTruncations.end(), truncation);
+  if (found == kTruncations.end()) {
+    model.field()["truncation"].expect("end, start or middle");
+  }
+  config.truncation = static_cast<Truncation>(found - kTruncations.begin());
   return config;
 }
 
@@ -298,6 +318,10 @@ std::string config_to_json(const ClassifierConfig& config) {
               {"labels", config.labels},
               {"encoder", to_json(config.encoder)}};
   if (config.special_tokens) out["special_tokens"] = true;
+  if (config.truncation != Truncation::kEnd) {
+    out["truncation"] =
+        kTruncations[static_cast<std::size_t>(config.truncation)];
+  }
   return out.dump();
 }
 

@@ -60,17 +60,22 @@ Frames sampled(const VideoConfig& config, const Tensor& clip, double first,
 }
 
 // The middle of a frame's joints.
-void middle_of(const float* joints, std::int64_t count,
-               std::int64_t coordinates, float* middle) {
-  std::fill_n(middle, coordinates, 0.0f);
+template <int kCoordinates>
+void middle_of(const float* joints, std::int64_t count, float* middle) {
+  float sum[kCoordinates] = {};
   for (std::int64_t j = 0; j < count; ++j) {
-    for (std::int64_t c = 0; c < coordinates; ++c) {
-      middle[c] += joints[j * coordinates + c];
+    for (int c = 0; c < kCoordinates; ++c) {
+      sum[c] += joints[j * kCoordinates + c];
     }
   }
-  for (std::int64_t c = 0; c < coordinates; ++c) {
-    middle[c] /= static_cast<float>(count);
+  for (int c = 0; c < kCoordinates; ++c) {
+    middle[c] = sum[c] / static_cast<float>(count);
   }
+}
+void middle_of(const float* joints, std::int64_t count,
+               std::int64_t coordinates, float* middle) {
+  coordinates == 2 ? middle_of<2>(joints, count, middle)
+                   : middle_of<3>(joints, count, middle);
 }
 
 // The middle of all frames becomes the origin, and the root of the mean square
@@ -211,6 +216,23 @@ struct Changes {
   }
 };
 
+// How far each joint is from each that follows it; returns the end.
+template <int kCoordinates>
+float* put_distances(const float* joints, std::int64_t count, float* to) {
+  for (std::int64_t a = 0; a < count; ++a) {
+    const float* const from = joints + a * kCoordinates;
+    for (std::int64_t b = a + 1; b < count; ++b) {
+      float square = 0;
+      for (int c = 0; c < kCoordinates; ++c) {
+        const float d = from[c] - joints[b * kCoordinates + c];
+        square += d * d;
+      }
+      *to++ = std::sqrt(square);
+    }
+  }
+  return to;
+}
+
 void put_joints(const Frames& frames, const Changes& changes,
                 std::int64_t coordinates, float* to) {
   const std::int64_t joints = frames.size / coordinates;
@@ -225,17 +247,8 @@ void put_joints(const Frames& frames, const Changes& changes,
     }
     to = std::copy_n(middle, coordinates, to);
     to = changes.put_all(f, to);
-    for (const float* a = now; a < now + frames.size; a += coordinates) {
-      const float* b = a + coordinates;
-      for (; b < now + frames.size; b += coordinates) {
-        float square = 0;
-        for (std::int64_t c = 0; c < coordinates; ++c) {
-          const float d = a[c] - b[c];
-          square += d * d;
-        }
-        *to++ = std::sqrt(square);
-      }
-    }
+    to = coordinates == 2 ? put_distances<2>(now, joints, to)
+                          : put_distances<3>(now, joints, to);
   }
 }
 

@@ -278,6 +278,34 @@ TEST(Classifier, ReadsBlankAndLongTexts) {
   EXPECT_EQ(found[1][0].probability, found[2][0].probability);
 }
 
+TEST(ClassificationData, LeavesOutTheEndTheStartOrTheMiddle) {
+  const auto tokenizer =
+      text::make_running_word_tokenizer(Strings{"a b c d e f g h"}, {});
+  ClassifierConfig config = small_config(tokenizer->size());
+  config.encoder.max_length = 6;  // the begin, and five words of eight
+  const auto read = [&](Truncation truncation) {
+    config.truncation = truncation;
+    const ClassificationData data = encode_texts(
+        {{"a b c d e f g h", "a b c d e"}, {"yes", "no"}}, *tokenizer, config);
+    EXPECT_EQ(data.cut, 1);
+    EXPECT_EQ(data.texts[1].size(), 6u);
+    return tokenizer->decode(data.texts[0]);
+  };
+  EXPECT_EQ(read(Truncation::kEnd), "a b c d e");
+  EXPECT_EQ(read(Truncation::kStart), "d e f g h");
+  EXPECT_EQ(read(Truncation::kMiddle), "a e f g h");
+}
+
+TEST(Classifier, TellsItsFolderWhatItLeavesOut) {
+  ClassifierConfig config = learnt().model().config();
+  config.truncation = Truncation::kMiddle;
+  const TemporaryFolder folder;
+  save_classifier(folder.path(), config, learnt().model().tokenizer(),
+                  learnt().weights);
+  EXPECT_EQ(Classifier::load(folder.path()).config().truncation,
+            Truncation::kMiddle);
+}
+
 TEST(Explanation, IsWhatTheTextIsWithoutEachWord) {
   const Classifier model = learnt().model();
   const Explanation why = model.explain("Red sun, blue");

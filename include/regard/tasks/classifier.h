@@ -32,12 +32,20 @@ LabelledTexts read_labelled_texts(const std::filesystem::path& path,
                                   const std::string& text = "text",
                                   const std::string& label = "label");
 
+// What is left out of a text that is longer than max_length.
+enum class Truncation {
+  kEnd,
+  kStart,
+  kMiddle,  // a quarter of what is read is the text's start, the rest its end
+};
+
 struct ClassifierConfig {
   nn::EncoderConfig encoder;
   std::vector<std::string> labels;  // at least two, none twice
   // Texts stand between the tokenizer's own special tokens, as [CLS] and [SEP],
   // as pretrained encoders read them; otherwise kBegin stands before them.
   bool special_tokens = false;
+  Truncation truncation = Truncation::kEnd;
   // For training alone.
   float label_smoothing = 0.0f;
   float token_dropout = 0.0f;  // tokens that are read as unknown, in [0, 1)
@@ -48,7 +56,7 @@ struct ClassifierConfig {
 struct ClassificationData {
   std::vector<std::vector<std::int32_t>> texts;
   std::vector<std::int32_t> labels;
-  std::int64_t cut = 0;      // texts of which the end is not read
+  std::int64_t cut = 0;      // texts of which not all is read
   std::int64_t unknown = 0;  // pieces that the vocabulary does not have
 
   std::int64_t size() const { return static_cast<std::int64_t>(texts.size()); }

@@ -29,6 +29,7 @@ class TaskSpec:
     scores: bool = False  # not a step, but every item for every user
 
     PLACES = 49
+    JOINTS = 20
     LEAST_WORDS = 3  # of a sentence of a story
 
     @property

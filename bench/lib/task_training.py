@@ -12,13 +12,13 @@ RATE = 1e-4
 KINDS = {kind: i for i, kind in enumerate(("caption", "video", "recommend", "classify", "summarize", "answer"))}
 DATA = {
     "caption": ("features", "target", "target_out"),
-    "video": ("tokens", "labels"),
+    "video": ("clips", "mean", "scale", "labels"),
     "recommend": ("history", "next", "negatives"),
     "classify": ("texts", "labels"),
     "summarize": ("source", "target", "target_out"),
     "answer": ("words", "labels"),
 }
-FLOATS = {"features", "tokens"}
+FLOATS = {"features", "clips", "mean", "scale"}
 SMOOTHING = {"caption": 0.1, "video": 0.1, "summarize": 0.1}
 NOUNS = {
     "caption": "pictures",

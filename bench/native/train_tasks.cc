@@ -87,19 +87,16 @@ void make_clips(const TaskCase& c, Random& random, TaskTraining& t) {
   config.set_sizes();
   for (std::int64_t i = 0; i < c.examples; ++i) {
     Tensor& clip = t.clips.clips.emplace_back(Shape{c.length, kJoints, 3});
-    for (float& value : clip.values<float>()) value = random.normal();
+    for (float& value : clip.values<float>()) {
+      value = random.normal();
+      t.floats["clips"].push_back(value);
+    }
   }
   t.clips.labels = drawn(random, 0, c.vocab, c.examples);
   t.numbers["labels"] = t.clips.labels;
   const tasks::Standard standard = tasks::standard_of(config, t.clips.clips);
-  const auto size =
-      static_cast<std::size_t>(c.length * tasks::token_sizes(config).width);
-  std::vector<float>& tokens = t.floats["tokens"];
-  for (const Tensor& clip : t.clips.clips) {
-    tokens.resize(tokens.size() + size);
-    tasks::write_tokens(config, clip, {.standard = &standard},
-                        tokens.data() + tokens.size() - size);
-  }
+  t.floats["mean"] = standard.mean;
+  t.floats["scale"] = standard.scale;
   t.task = std::make_unique<tasks::ExampleTask>(tasks::make_video_task(
       config, t.clips, t.no_clips, 1, {.count = c.threads}));
 }
@@ -215,9 +212,9 @@ extern "C" float* regard_bench_task_parameter(void* task, const char* name) {
 }
 
 // Data of the batch by name, examples one after the other without padding:
-// features, tokens (float); target, target_out, labels, history, next,
-// negatives of the next step, texts, source, words (int32). Null where there is
-// none of the name.
+// features, clips, mean, scale (float); target, target_out, labels, history,
+// next, negatives of the next step, texts, source, words (int32). Null where
+// there is none of the name.
 extern "C" const void* regard_bench_task_data(void* task, const char* name,
                                               std::int64_t* count) {
   auto& t = *static_cast<TaskTraining*>(task);

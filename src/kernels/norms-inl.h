@@ -163,28 +163,47 @@ HWY_INLINE void norm_backward_row(const NormBackward& n, std::int64_t row) {
   });
 }
 
-// One vector of columns, over all rows.
+// kVecs vectors of columns, over all rows: several, so that no sum waits for
+// the one before it and lines are read whole. `count` may be less than a vector
+// where there is one.
+template <int kVecs>
 HWY_INLINE void norm_parameter_columns(const NormBackward& n, std::int64_t col,
                                        std::int64_t count, float* d_gamma,
                                        float* d_beta) {
   const EndTag d;
-  EndVec gamma = hn::Zero(d), beta = hn::Zero(d);
+  EndVec gamma[kVecs], beta[kVecs];
+  for (int v = 0; v < kVecs; ++v) gamma[v] = beta[v] = hn::Zero(d);
   for (std::int64_t begin = 0; begin < n.rows; begin += kNormRowBlock) {
     const std::int64_t end = std::min(n.rows, begin + kNormRowBlock);
-    EndVec block_gamma = hn::Zero(d), block_beta = hn::Zero(d);
-    for (std::int64_t row = begin; row < end; ++row) {
-      const EndVec g = load_left(n.d_y + row * n.d_y_stride + col, count);
-      EndVec h = load_left(n.x + row * n.x_stride + col, count);
-      if (n.mean != nullptr) h = hn::Sub(h, hn::Set(d, n.mean[row]));
-      h = hn::Mul(h, hn::Set(d, n.rstd[row]));
-      block_gamma = hn::MulAdd(g, h, block_gamma);
-      block_beta = hn::Add(block_beta, g);
+    EndVec block_gamma[kVecs], block_beta[kVecs];
+    for (int v = 0; v < kVecs; ++v) {
+      block_gamma[v] = block_beta[v] = hn::Zero(d);
     }
-    gamma = hn::Add(gamma, block_gamma);
-    beta = hn::Add(beta, block_beta);
+    for (std::int64_t row = begin; row < end; ++row) {
+      const float* const d_y = n.d_y + row * n.d_y_stride + col;
+      const float* const x = n.x + row * n.x_stride + col;
+      const EndVec mean = hn::Set(d, n.mean != nullptr ? n.mean[row] : 0.0f);
+      const EndVec rstd = hn::Set(d, n.rstd[row]);
+      HWY_UNROLL(4)
+      for (int v = 0; v < kVecs; ++v) {
+        const EndVec g = load_left(d_y + v * kEndLanes, count);
+        EndVec h = load_left(x + v * kEndLanes, count);
+        if (n.mean != nullptr) h = hn::Sub(h, mean);
+        h = hn::Mul(h, rstd);
+        block_gamma[v] = hn::MulAdd(g, h, block_gamma[v]);
+        block_beta[v] = hn::Add(block_beta[v], g);
+      }
+    }
+    for (int v = 0; v < kVecs; ++v) {
+      gamma[v] = hn::Add(gamma[v], block_gamma[v]);
+      beta[v] = hn::Add(beta[v], block_beta[v]);
+    }
   }
-  if (d_gamma != nullptr) store_left(gamma, d_gamma + col, count);
-  if (d_beta != nullptr) store_left(beta, d_beta + col, count);
+  for (int v = 0; v < kVecs; ++v) {
+    const std::int64_t at = col + v * kEndLanes;
+    if (d_gamma != nullptr) store_left(gamma[v], d_gamma + at, count);
+    if (d_beta != nullptr) store_left(beta[v], d_beta + at, count);
+  }
 }
 
 }  // namespace HWY_NAMESPACE

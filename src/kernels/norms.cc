@@ -34,9 +34,14 @@ void run_layer_norm_backward(const NormBackward& norm) {
 void run_norm_parameter_gradients(const NormBackward& norm, std::int64_t begin,
                                   std::int64_t end, float* d_gamma,
                                   float* d_beta) {
-  for (std::int64_t col = begin; col < end; col += kEndLanes) {
-    norm_parameter_columns(norm, col, std::min(kEndLanes, end - col), d_gamma,
-                           d_beta);
+  constexpr int kVecs = 4;
+  std::int64_t col = begin;
+  for (; col + kVecs * kEndLanes <= end; col += kVecs * kEndLanes) {
+    norm_parameter_columns<kVecs>(norm, col, kEndLanes, d_gamma, d_beta);
+  }
+  for (; col < end; col += kEndLanes) {
+    norm_parameter_columns<1>(norm, col, std::min(kEndLanes, end - col),
+                              d_gamma, d_beta);
   }
 }
 

@@ -103,18 +103,41 @@ void run_scale_add(const float* x, float factor, const float* z, std::int64_t n,
   });
 }
 
+// kVecs vectors of columns: several, so that no sum waits for the one before
+// it and lines are read whole. `left` may be less than a vector where there is
+// one.
+template <int kVecs>
+HWY_INLINE void add_sums_of_columns(const float* x, std::int64_t stride,
+                                    std::int64_t rows, std::int64_t left,
+                                    float* sums) {
+  const EndTag d;
+  EndVec sum[kVecs];
+  for (int v = 0; v < kVecs; ++v) sum[v] = hn::Zero(d);
+  for (std::int64_t r = 0; r < rows; ++r) {
+    HWY_UNROLL(8)
+    for (int v = 0; v < kVecs; ++v) {
+      sum[v] = hn::Add(sum[v], load_left(x + r * stride + v * kEndLanes, left));
+    }
+  }
+  for (int v = 0; v < kVecs; ++v) {
+    float* const to = sums + v * kEndLanes;
+    store_left(hn::Add(load_left(to, left), sum[v]), to, left);
+  }
+}
+
 void run_add_column_sums(const float* x, std::int64_t stride, std::int64_t rows,
                          std::int64_t columns, float* sums) {
-  const EndTag d;
+  constexpr int kVecs = 8;
+  constexpr std::int64_t kAtOnce = kVecs * kEndLanes;
   for (std::int64_t first = 0; first < rows; first += kSumBlock) {
     const float* const block = x + first * stride;
     const std::int64_t count = std::min(kSumBlock, rows - first);
-    over_vectors(columns, [&](std::int64_t c, std::int64_t left) HWY_ATTR {
-      EndVec sum = hn::Zero(d);
-      for (std::int64_t r = 0; r < count; ++r) {
-        sum = hn::Add(sum, load_left(block + r * stride + c, left));
-      }
-      store_left(hn::Add(load_left(sums + c, left), sum), sums + c, left);
+    std::int64_t c = 0;
+    for (; c + kAtOnce <= columns; c += kAtOnce) {
+      add_sums_of_columns<kVecs>(block + c, stride, count, kEndLanes, sums + c);
+    }
+    over_vectors(columns - c, [&](std::int64_t i, std::int64_t left) HWY_ATTR {
+      add_sums_of_columns<1>(block + c + i, stride, count, left, sums + c + i);
     });
   }
 }

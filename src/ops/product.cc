@@ -229,60 +229,85 @@ void add_weight_gradient(const WeightGradient& g, MemoryPool& pool,
                          Threads threads) {
   // Both sides of so many rows stay in the cache while they are multiplied.
   constexpr std::int64_t kRun = 256;
+  static_assert(kRun % kernels::kSumBlock == 0);
   const std::int64_t rows = g.d_y.extent(0);
   const std::int64_t out = g.d_y.extent(1);
   const std::int64_t in = g.x.extent(1);
   if (rows == 0 || out == 0) return;
   threads = threads_for(threads, rows * out * in, kWorthAThread);
   const bool wanted = !g.d_weight.is_null();
+  const bool packs = wanted && !PackedWeights::pays_unpacked(rows, in);
+  const auto length_of_run = [&](std::int64_t row) {
+    return std::min(kRun, rows - row);
+  };
+  const auto pack_run = [&](std::int64_t row, float* to) {
+    kernels::pack_columns(g.x.at(row), g.x.stride(0), length_of_run(row), in,
+                          to);
+  };
+  // Adds what the run of rows from `row` on gives to rows [begin, end) of the
+  // weight. `right` is the run of x, packed.
+  const auto add_run = [&](std::int64_t row, const float* right,
+                           std::int64_t begin, std::int64_t end) {
+    const std::int64_t count = length_of_run(row);
+    const bool continues = g.add || row > 0;
+    if (wanted) {
+      auto* const left = reinterpret_cast<float*>(
+          thread_scratch(static_cast<std::size_t>(
+                             kernels::packed_rows_size(end - begin, count)) *
+                         sizeof(float)));
+      kernels::pack_rows_transposed(g.d_y.at(row) + begin, g.d_y.stride(0),
+                                    end - begin, count, left);
+      kernels::gemm({.m = end - begin,
+                     .n = in,
+                     .k = count,
+                     .left = kernels::LeftSide::kPacked,
+                     .a = left,
+                     .right = packs ? kernels::RightSide::kPacked
+                                    : kernels::RightSide::kRows,
+                     .b = packs ? right : g.x.at(row),
+                     .b_stride = g.x.stride(0),
+                     .c = g.d_weight.at(begin),
+                     .c_stride = g.d_weight.stride(0),
+                     .start = continues ? kernels::Start::kResult
+                                        : kernels::Start::kZero});
+    }
+    if (g.d_bias != nullptr) {
+      if (!continues) std::fill(g.d_bias + begin, g.d_bias + end, 0.0f);
+      kernels::add_column_sums(g.d_y.at(row) + begin, g.d_y.stride(0), count,
+                               end - begin, g.d_bias + begin);
+    }
+  };
+  constexpr std::int64_t kMost = 10 * kernels::kGemmRowGrain;
+  if (threads.count == 1) {
+    // Run by run, so that what was packed is still in the cache.
+    std::shared_ptr<float> packed;
+    if (packs) packed = pool.take(kernels::packed_columns_size(kRun, in));
+    for (std::int64_t row = 0; row < rows; row += kRun) {
+      if (packs) pack_run(row, packed.get());
+      for (std::int64_t begin = 0; begin < out; begin += kMost) {
+        add_run(row, packed.get(), begin, std::min(out, begin + kMost));
+      }
+    }
+    return;
+  }
   std::shared_ptr<float> packed;
-  const bool as_rows = PackedWeights::pays_unpacked(rows, in);
-  if (wanted && !as_rows) {
+  const auto packed_run = [&](std::int64_t row) {
+    return packed.get() + kernels::packed_columns_size(row, in);
+  };
+  if (packs) {
     packed = pool.take(kernels::packed_columns_size(rows, in));
-    over_row_blocks(
-        threads, rows, kRun, [&](std::int64_t begin, std::int64_t end) {
-          kernels::pack_columns(
-              g.x.at(begin), g.x.stride(0), end - begin, in,
-              packed.get() + kernels::packed_columns_size(begin, in));
-        });
+    over_row_blocks(threads, rows, kRun, [&](std::int64_t begin, std::int64_t) {
+      pack_run(begin, packed_run(begin));
+    });
   }
   // A task owns some rows of the weight and adds one run after the other.
-  const std::int64_t most = 10 * kernels::kGemmRowGrain;
   const std::int64_t block = std::min(
-      most, blocks_of(out, 4 * threads.count * kernels::kGemmRowGrain) *
-                kernels::kGemmRowGrain);
+      kMost, blocks_of(out, 4 * threads.count * kernels::kGemmRowGrain) *
+                 kernels::kGemmRowGrain);
   over_row_blocks(
-      threads, out, threads.count == 1 ? most : block,
-      [&](std::int64_t begin, std::int64_t end) {
-        for (std::int64_t row = 0; row < rows && wanted; row += kRun) {
-          const std::int64_t count = std::min(kRun, rows - row);
-          auto* const left = reinterpret_cast<float*>(
-              thread_scratch(static_cast<std::size_t>(kernels::packed_rows_size(
-                                 end - begin, count)) *
-                             sizeof(float)));
-          kernels::pack_rows_transposed(g.d_y.at(row) + begin, g.d_y.stride(0),
-                                        end - begin, count, left);
-          kernels::gemm(
-              {.m = end - begin,
-               .n = in,
-               .k = count,
-               .left = kernels::LeftSide::kPacked,
-               .a = left,
-               .right = as_rows ? kernels::RightSide::kRows
-                                : kernels::RightSide::kPacked,
-               .b = as_rows
-                        ? g.x.data()
-                        : packed.get() + kernels::packed_columns_size(row, in),
-               .b_stride = g.x.stride(0),
-               .c = g.d_weight.at(begin),
-               .c_stride = g.d_weight.stride(0),
-               .start = g.add || row > 0 ? kernels::Start::kResult
-                                         : kernels::Start::kZero});
-        }
-        if (g.d_bias != nullptr) {
-          if (!g.add) std::fill(g.d_bias + begin, g.d_bias + end, 0.0f);
-          kernels::add_column_sums(g.d_y.data() + begin, g.d_y.stride(0), rows,
-                                   end - begin, g.d_bias + begin);
+      threads, out, block, [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t row = 0; row < rows; row += kRun) {
+          add_run(row, packs ? packed_run(row) : nullptr, begin, end);
         }
       });
 }

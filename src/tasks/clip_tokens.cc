@@ -216,19 +216,29 @@ struct Changes {
   }
 };
 
-// How far each joint is from each that follows it; returns the end.
+// How far each joint is from each that follows it; returns the end. `planes`
+// [kCoordinates][count] is room for each coordinate of all joints by itself,
+// so that the compiler can take many joints at once.
 template <int kCoordinates>
-float* put_distances(const float* joints, std::int64_t count, float* to) {
+float* put_distances(const float* joints, std::int64_t count, float* planes,
+                     float* to) {
+  for (std::int64_t j = 0; j < count; ++j) {
+    for (int c = 0; c < kCoordinates; ++c) {
+      planes[c * count + j] = joints[j * kCoordinates + c];
+    }
+  }
   for (std::int64_t a = 0; a < count; ++a) {
-    const float* const from = joints + a * kCoordinates;
-    for (std::int64_t b = a + 1; b < count; ++b) {
+    const float* const after = planes + a + 1;
+    const std::int64_t pairs = count - a - 1;
+    for (std::int64_t b = 0; b < pairs; ++b) {
       float square = 0;
       for (int c = 0; c < kCoordinates; ++c) {
-        const float d = from[c] - joints[b * kCoordinates + c];
+        const float d = planes[c * count + a] - after[c * count + b];
         square += d * d;
       }
-      *to++ = std::sqrt(square);
+      to[b] = std::sqrt(square);
     }
+    to += pairs;
   }
   return to;
 }
@@ -237,6 +247,7 @@ void put_joints(const Frames& frames, const Changes& changes,
                 std::int64_t coordinates, float* to) {
   const std::int64_t joints = frames.size / coordinates;
   float middle[3];
+  std::vector<float> planes(static_cast<std::size_t>(frames.size));
   for (std::int64_t f = 0; f < frames.count; ++f) {
     const float* const now = frames.at(f);
     middle_of(now, joints, coordinates, middle);
@@ -247,8 +258,8 @@ void put_joints(const Frames& frames, const Changes& changes,
     }
     to = std::copy_n(middle, coordinates, to);
     to = changes.put_all(f, to);
-    to = coordinates == 2 ? put_distances<2>(now, joints, to)
-                          : put_distances<3>(now, joints, to);
+    to = coordinates == 2 ? put_distances<2>(now, joints, planes.data(), to)
+                          : put_distances<3>(now, joints, planes.data(), to);
   }
 }
 

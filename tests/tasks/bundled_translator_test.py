@@ -3,7 +3,8 @@
 """The scores in the card of the bundled translator are those it reaches.
 
 The tests, freed of what the model has seen, are made from files that do not come
-with the project; where they are absent the test is skipped.
+with the project; where they are absent the test is skipped. CoVoST2 is translated
+each time; the thousands of sentences of Tatoeba, which take minutes, by `./test scores`.
 """
 
 import json
@@ -47,6 +48,8 @@ def main():
     stated = {(test, source): (int(pairs), float(bleu), float(chrf))
               for test, source, _, pairs, bleu, chrf in ROW.findall(card)}
     assert len(stated) == 4, f"the card states {stated}"
+    if os.environ.get("REGARD_ALL_SCORES") != "1":
+        stated = {row: scores for row, scores in stated.items() if row[0] == "CoVoST2"}
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         run(sys.executable, SOURCE / "tools/prepare_en_zh.py", "tests", SOURCES, folder, "--seen", SEEN)

@@ -92,7 +92,17 @@ class Torch:
         self.next = iter([batch for epoch in self.epochs for batch in epoch])
 
     def tokens(self, texts):
-        return self.tokenizer(texts, truncation=True, max_length=self.arguments.max_length)["input_ids"]
+        if self.arguments.truncate == "end":
+            return self.tokenizer(texts, truncation=True, max_length=self.arguments.max_length)["input_ids"]
+        return [self.truncated(ids) for ids in self.tokenizer(texts, verbose=False)["input_ids"]]
+
+    def truncated(self, ids):
+        """[CLS] and [SEP] stay; of a longer text its end, or its start and its end, as regard train --truncate has it."""
+        room, text = self.arguments.max_length - 2, ids[1:-1]
+        if len(text) <= room:
+            return ids
+        start = room // 4 if self.arguments.truncate == "middle" else 0
+        return [ids[0], *text[:start], *text[len(text) - (room - start):], ids[-1]]
 
     def batches(self):
         """As regard::train::make_batches."""
@@ -169,7 +179,8 @@ class Regard:
         subprocess.run(
             [a.program, "train", "classify", "--train", a.train, "--from", a.model, "--out", folder, "--epochs",
              str(a.epochs), "--lr", str(a.lr), "--batch-tokens", str(a.batch_tokens), "--max-length",
-             str(a.max_length), "--valid-share", "0", "--seed", str(self.seed), "--threads", str(a.threads), *more],
+             str(a.max_length), "--truncate", a.truncate, "--valid-share", "0", "--seed", str(self.seed), "--threads",
+             str(a.threads), *more],
             check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL if more else None)
 
     def timed(self, updates):
@@ -233,6 +244,8 @@ def main():
     parser.add_argument("--lr", type=float, default=1e-4, help="(%(default)s)")
     parser.add_argument("--batch-tokens", type=int, default=1024, help="(%(default)s)")
     parser.add_argument("--max-length", type=int, default=256, help="tokens of a text (%(default)s)")
+    parser.add_argument("--truncate", choices=("end", "start", "middle"), default="end",
+                        help="what is left out of a longer text (%(default)s)")
     parser.add_argument("--seeds", type=int, nargs="+", default=[1], help="(1)")
     parser.add_argument("--updates", type=int, default=12, help="of a round (%(default)s)")
     parser.add_argument("--rounds", type=int, default=5, help="(%(default)s)")

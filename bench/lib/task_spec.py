@@ -35,7 +35,8 @@ class TaskSpec:
     @property
     def WIDTH(self):
         """Of a place of a picture, or of a frame of 20 joints: positions, the middle, motion, distances of pairs."""
-        return 1280 if self.kind == "caption" else 60 + 3 + 60 + 190
+        joints = self.JOINTS
+        return 1280 if self.kind == "caption" else 3 * joints + 3 + 3 * joints + joints * (joints - 1) // 2
 
     @functools.cached_property
     def lengths(self):

@@ -64,8 +64,8 @@ put on top; --max-length is its own. What is not given is then: --epochs 4
 --attention-dropout 0.1.
 
 --begin-with trains a classifier of this program further, on other texts with the
-same labels. Its tokenizer, sizes, labels and weights are taken; its --max-length,
-too, where none is given.
+same labels. Its tokenizer, sizes, labels and weights are taken; its --max-length
+and --truncate, too, where they are not given.
 
 The folder becomes a model for `regard classify`: config.json,
 model.safetensors, the tokenizer, and a card, README.md. Its folder `training`

@@ -16,6 +16,7 @@
 #include "kernels/attention_scores-inl.h"
 #include "kernels/dropout-inl.h"
 #include "kernels/tiles-inl.h"
+#include "kernels/unit_vectors-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace regard::kernels {

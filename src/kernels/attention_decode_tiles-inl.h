@@ -15,6 +15,7 @@
 #include "kernels/attention_decode.h"
 #include "kernels/attention_decode_memory.h"
 #include "kernels/tiles-inl.h"
+#include "kernels/unit_vectors-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace regard::kernels {

@@ -17,6 +17,7 @@
 #include "kernels/attention_scratch.h"
 #include "kernels/score_ops-inl.h"
 #include "kernels/tiles-inl.h"
+#include "kernels/unit_vectors-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace regard::kernels {

@@ -281,7 +281,9 @@ void add_weight_gradient(const WeightGradient& g, MemoryPool& pool,
   if (threads.count == 1) {
     // Run by run, so that what was packed is still in the cache.
     std::shared_ptr<float> packed;
-    if (packs) packed = pool.take(kernels::packed_columns_size(kRun, in));
+    if (packs) {
+      packed = pool.take(kernels::packed_columns_size(length_of_run(0), in));
+    }
     for (std::int64_t row = 0; row < rows; row += kRun) {
       if (packs) pack_run(row, packed.get());
       for (std::int64_t begin = 0; begin < out; begin += kMost) {

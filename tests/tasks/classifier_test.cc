@@ -304,6 +304,13 @@ TEST(Classifier, TellsItsFolderWhatItLeavesOut) {
                   learnt().weights);
   EXPECT_EQ(Classifier::load(folder.path()).config().truncation,
             Truncation::kMiddle);
+  std::string broken = read_text(folder.path() / "config.json");
+  broken.replace(broken.find("middle"), 6, "centre");
+  write_text(folder.path() / "config.json", broken);
+  EXPECT_THAT(
+      [&] { Classifier::load(folder.path()); },
+      ThrowsMessage<ParseError>(HasSubstr(
+          "truncation must be end, start or middle; it is \"centre\"")));
 }
 
 TEST(Explanation, IsWhatTheTextIsWithoutEachWord) {

@@ -34,10 +34,11 @@ struct TileLayout {
         groups(layout.groups()),
         group(layout.group),
         scale_bytes(layout.scale_bytes()),
-        group_bytes(layout.group_bytes()) {}
+        group_bytes(layout.group_bytes()),
+        panel_bytes(layout.panel_bytes()) {}
   RoundedRowLayout row;
   std::int64_t groups, group;
-  std::size_t scale_bytes, group_bytes;
+  std::size_t scale_bytes, group_bytes, panel_bytes;
 };
 
 // What a group has beside its codes. Asked for each group where codes have 8
@@ -82,20 +83,19 @@ HWY_INLINE Ints load_widened(const std::byte* at) {
   return _mm256_cvtepi8_epi16(
       _mm_loadu_si128(reinterpret_cast<const __m128i*>(at)));
 }
-HWY_INLINE Ints pair_products(Ints codes, Ints x) {
-  return _mm256_maddubs_epi16(codes, x);
-}
-HWY_INLINE Ints wide_pair_products(Ints codes, Ints x) {
-  return _mm256_madd_epi16(codes, x);
-}
-// As add_wide_products below: in this order.
-HWY_INLINE void add_to_16(Ints& sum, Ints x) {
+// sum += codes of 4 bits times x, in this order as add_wide_products below.
+// The sums have 16 bits here.
+template <bool kVnni>
+HWY_INLINE void add_narrow_products(Ints codes, Ints x, Ints& sum) {
   Ints now = sum;
-  asm volatile("vpaddw %1, %0, %0" : "+x"(now) : "x"(x));
+  asm volatile("vpaddw %1, %0, %0"
+               : "+x"(now)
+               : "x"(_mm256_maddubs_epi16(codes, x)));
   sum = now;
 }
-HWY_INLINE Ints pair_sums(Ints products) {
-  return wide_pair_products(products, _mm256_set1_epi16(1));
+template <bool kVnni>
+HWY_INLINE Ints widened_sums(Ints sums) {
+  return _mm256_madd_epi16(sums, _mm256_set1_epi16(1));
 }
 HWY_INLINE Floats to_floats(Ints x) { return _mm256_cvtepi32_ps(x); }
 HWY_INLINE Floats zero_floats() { return _mm256_setzero_ps(); }
@@ -166,15 +166,19 @@ HWY_INLINE Ints load_widened(const std::byte* at) {
   return _mm512_cvtepi8_epi16(
       _mm256_loadu_si256(reinterpret_cast<const __m256i*>(at)));
 }
-HWY_INLINE Ints pair_products(Ints codes, Ints x) {
-  return _mm512_maddubs_epi16(codes, x);
+// VNNI has products and their sums in one instruction. As assembly, because the
+// target AVX3 is for machines without it, too.
+template <bool kVnni>
+HWY_INLINE void add_narrow_products(Ints codes, Ints x, Ints& sum) {
+  if constexpr (kVnni) {
+    asm("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(codes), "v"(x));
+  } else {
+    sum = _mm512_add_epi16(sum, _mm512_maddubs_epi16(codes, x));
+  }
 }
-HWY_INLINE Ints wide_pair_products(Ints codes, Ints x) {
-  return _mm512_madd_epi16(codes, x);
-}
-HWY_INLINE void add_to_16(Ints& sum, Ints x) { sum = _mm512_add_epi16(sum, x); }
-HWY_INLINE Ints pair_sums(Ints products) {
-  return wide_pair_products(products, _mm512_set1_epi16(1));
+template <bool kVnni>
+HWY_INLINE Ints widened_sums(Ints sums) {
+  return kVnni ? sums : _mm512_madd_epi16(sums, _mm512_set1_epi16(1));
 }
 HWY_INLINE Floats to_floats(Ints x) { return _mm512_cvtepi32_ps(x); }
 HWY_INLINE Floats zero_floats() { return _mm512_setzero_ps(); }
@@ -195,95 +199,134 @@ HWY_INLINE void add_wide_products(const Ints (&codes)[kParts],
                                   const std::byte* x, std::size_t row_bytes,
                                   Ints (&sum)[kParts]) {
   const Ints two = broadcast_four(x + kRow * row_bytes + kOffset);
-  sum[0] = _mm512_add_epi32(sum[0], wide_pair_products(codes[0], two));
+  sum[0] = _mm512_add_epi32(sum[0], _mm512_madd_epi16(codes[0], two));
+}
+// The same for two panels, with VNNI.
+template <int kRow, int kOffset>
+HWY_INLINE void add_wide_products(const Ints (&codes)[2], const std::byte* x,
+                                  std::size_t row_bytes, Ints (&sum)[2]) {
+  const Ints two = broadcast_four(x + kRow * row_bytes + kOffset);
+  asm("vpdpwssd %2, %1, %0" : "+v"(sum[0]) : "v"(codes[0]), "v"(two));
+  asm("vpdpwssd %2, %1, %0" : "+v"(sum[1]) : "v"(codes[1]), "v"(two));
 }
 #endif
 
 constexpr std::size_t kPartBytes = sizeof(Ints);
 constexpr int kPartColumns = kColumns / kParts;
 
+// VNNI adds to one sum every fifth cycle at best, and to two in each, so that
+// more than ten are to be under way: a tile has two panels.
+template <bool kVnni>
+constexpr int kPanels = kVnni ? 2 : 1;
+// The vectors of a row of a tile.
+template <bool kVnni>
+constexpr int kWidth = kPanels<kVnni>* kParts;
+
 template <typename Form>
-HWY_INLINE Floats load_scales(const Form& form, const std::byte* at, int part) {
+HWY_INLINE Floats load_scales(const Form& form, const TileLayout& layout,
+                              const std::byte* at, int part) {
+  at += part / kParts * layout.panel_bytes;
+  part %= kParts;
   if (form.half_scales) return load_halves(at + part * kPartColumns * 2);
   return load_floats(reinterpret_cast<const float*>(at) + part * kPartColumns);
 }
 
+// Of every third row of a tile: an instruction reaches two more by itself.
+template <int kRows>
+struct RowAddresses {
+  const std::byte* third[(kRows + 2) / 3];
+};
+
 // Two steps of k of all rows of a tile, the last of which is kRow.
-template <int kRow, int kStep, int kRows>
-HWY_INLINE void add_step(const Ints (&code)[kParts], const std::byte* first,
-                         const std::byte* fourth, std::size_t row_bytes,
-                         Ints (&sum)[kRows][kParts]) {
+template <int kRow, int kStep, bool kVnni, int kRows>
+HWY_INLINE void add_step(const Ints (&code)[kWidth<kVnni>],
+                         const RowAddresses<kRows>& x, std::size_t row_bytes,
+                         Ints (&sum)[kRows][kWidth<kVnni>]) {
   if constexpr (kRow > 0) {
-    add_step<kRow - 1, kStep>(code, first, fourth, row_bytes, sum);
+    add_step<kRow - 1, kStep, kVnni>(code, x, row_bytes, sum);
   }
-  add_wide_products<kRow % 3, kStep * 4>(code, kRow < 3 ? first : fourth,
-                                         row_bytes, sum[kRow]);
+  add_wide_products<kRow % 3, kStep * 4>(code, x.third[kRow / 3], row_bytes,
+                                         sum[kRow]);
 }
-template <int kStep, int kRows>
+template <int kStep, bool kVnni, int kRows>
 HWY_INLINE void add_steps(const std::byte* HWY_RESTRICT codes,
-                          const std::byte* first, const std::byte* fourth,
-                          std::size_t row_bytes, Ints (&sum)[kRows][kParts]) {
+                          std::size_t panel_bytes, const RowAddresses<kRows>& x,
+                          std::size_t row_bytes,
+                          Ints (&sum)[kRows][kWidth<kVnni>]) {
   if constexpr (kStep > 0) {
-    add_steps<kStep - 1>(codes, first, fourth, row_bytes, sum);
+    add_steps<kStep - 1, kVnni>(codes, panel_bytes, x, row_bytes, sum);
   }
-  Ints code[kParts];
+  Ints code[kWidth<kVnni>];
   HWY_UNROLL(2)
-  for (int p = 0; p < kParts; ++p) {
-    code[p] = load_widened(codes + (kStep * kParts + p) * kPartBytes / 2);
+  for (int p = 0; p < kWidth<kVnni>; ++p) {
+    code[p] = load_widened(codes + p / kParts * panel_bytes +
+                           (kStep * kParts + p % kParts) * kPartBytes / 2);
   }
-  add_step<kRows - 1, kStep>(code, first, fourth, row_bytes, sum);
+  add_step<kRows - 1, kStep, kVnni>(code, x, row_bytes, sum);
 }
 
 // The integer sums of one group; rows of x are row_bytes apart.
-template <int kRows>
+template <bool kVnni, int kRows>
 HWY_INLINE void sum_group_8(const std::byte* HWY_RESTRICT codes,
-                            std::int64_t group, const std::byte* HWY_RESTRICT x,
-                            std::size_t row_bytes, Ints (&sum)[kRows][kParts]) {
-  static_assert(kRows <= 6);
+                            const TileLayout& layout,
+                            const std::byte* HWY_RESTRICT x,
+                            Ints (&sum)[kRows][kWidth<kVnni>]) {
   constexpr int kSteps = 4;  // a group is a multiple of 8
-  const std::byte* fourth = kRows > 3 ? x + 3 * row_bytes : x;
-  for (std::int64_t i = 0; i < group; i += 2 * kSteps) {
-    add_steps<kSteps - 1>(codes, x, fourth, row_bytes, sum);
+  const std::size_t row_bytes = layout.row.bytes;
+  RowAddresses<kRows> rows;
+  HWY_UNROLL(4)
+  for (int i = 0; i < (kRows + 2) / 3; ++i) {
+    rows.third[i] = x + 3 * i * row_bytes;
+  }
+  for (std::int64_t i = 0; i < layout.group; i += 2 * kSteps) {
+    add_steps<kSteps - 1, kVnni>(codes, layout.panel_bytes, rows, row_bytes,
+                                 sum);
     codes += kSteps * kParts * kPartBytes / 2;
-    x += kSteps * 2 * sizeof(std::int16_t);
-    fourth += kSteps * 2 * sizeof(std::int16_t);
+    HWY_UNROLL(4)
+    for (const std::byte*& row : rows.third) {
+      row += kSteps * 2 * sizeof(std::int16_t);
+    }
   }
 }
 
-template <int kRows>
+template <bool kVnni, int kRows>
 HWY_INLINE void sum_group_4(const std::byte* HWY_RESTRICT codes,
-                            std::int64_t group, const std::byte* HWY_RESTRICT x,
-                            std::size_t row_bytes, Ints (&sum)[kRows][kParts]) {
+                            const TileLayout& layout,
+                            const std::byte* HWY_RESTRICT x,
+                            Ints (&sum)[kRows][kWidth<kVnni>]) {
   // 8 steps of at most 2 * 15 * 127 stay within 16 bits.
-  for (std::int64_t i = 0; i < group; i += 8) {
-    Ints low[kParts], high[kParts];
+  for (std::int64_t i = 0; i < layout.group; i += 8) {
+    Ints low[kWidth<kVnni>], high[kWidth<kVnni>];
     HWY_UNROLL(2)
-    for (int p = 0; p < kParts; ++p) {
-      const Ints both = load_codes(codes + p * kPartBytes);
+    for (int p = 0; p < kWidth<kVnni>; ++p) {
+      const Ints both = load_codes(codes + p / kParts * layout.panel_bytes +
+                                   p % kParts * kPartBytes);
       low[p] = low_halves(both);
       high[p] = high_halves(both);
     }
-    HWY_UNROLL(4)
+    HWY_UNROLL(6)
     for (int r = 0; r < kRows; ++r) {
-      const Ints even = broadcast_four(x + r * row_bytes);
-      const Ints odd = broadcast_four(x + r * row_bytes + 4);
+      const Ints even = broadcast_four(x + r * layout.row.bytes);
+      const Ints odd = broadcast_four(x + r * layout.row.bytes + 4);
       HWY_UNROLL(2)
-      for (int p = 0; p < kParts; ++p) {
-        add_to_16(sum[r][p], pair_products(low[p], even));
-        add_to_16(sum[r][p], pair_products(high[p], odd));
+      for (int p = 0; p < kWidth<kVnni>; ++p) {
+        add_narrow_products<kVnni>(low[p], even, sum[r][p]);
+        add_narrow_products<kVnni>(high[p], odd, sum[r][p]);
       }
     }
     codes += kParts * kPartBytes;
     x += 8;
   }
-  HWY_UNROLL(4)
+  HWY_UNROLL(6)
   for (int r = 0; r < kRows; ++r) {
     HWY_UNROLL(2)
-    for (int p = 0; p < kParts; ++p) sum[r][p] = pair_sums(sum[r][p]);
+    for (int p = 0; p < kWidth<kVnni>; ++p) {
+      sum[r][p] = widened_sums<kVnni>(sum[r][p]);
+    }
   }
 }
 
-template <int kRows, CodeBits kBits, typename Form>
+template <int kRows, CodeBits kBits, bool kVnni, typename Form>
 HWY_INLINE void quantised_tile(const TileLayout& layout, const Form& form,
                                const std::byte* panel, const std::byte* a,
                                const float* bias, float* c,
@@ -299,30 +342,30 @@ HWY_INLINE void quantised_tile(const TileLayout& layout, const Form& form,
   const auto* const scales = reinterpret_cast<const float*>(a);
   const auto* const sums = reinterpret_cast<const float*>(a + row.sums);
   const std::byte* x = a + row.codes;
-  Floats total[kRows][kParts];
+  Floats total[kRows][kWidth<kVnni>];
   HWY_UNROLL(6)
   for (int r = 0; r < kRows; ++r) {
     HWY_UNROLL(2)
-    for (int p = 0; p < kParts; ++p) total[r][p] = zero_floats();
+    for (int p = 0; p < kWidth<kVnni>; ++p) total[r][p] = zero_floats();
   }
   for (std::int64_t g = 0; g < groups; ++g, panel += group_bytes) {
-    Ints sum[kRows][kParts];
+    Ints sum[kRows][kWidth<kVnni>];
     HWY_UNROLL(6)
     for (int r = 0; r < kRows; ++r) {
       HWY_UNROLL(2)
-      for (int p = 0; p < kParts; ++p) sum[r][p] = zero_ints();
+      for (int p = 0; p < kWidth<kVnni>; ++p) sum[r][p] = zero_ints();
     }
     const std::byte* const codes =
         panel + (form.has_minima ? 2 : 1) * scale_bytes;
     if constexpr (kWide) {
-      sum_group_8<kRows>(codes, layout.group, x, row.bytes, sum);
+      sum_group_8<kVnni>(codes, layout, x, sum);
     } else {
-      sum_group_4<kRows>(codes, layout.group, x, row.bytes, sum);
+      sum_group_4<kVnni>(codes, layout, x, sum);
     }
     x += x_bytes;
     HWY_UNROLL(2)
-    for (int p = 0; p < kParts; ++p) {
-      const Floats scale = load_scales(form, panel, p);
+    for (int p = 0; p < kWidth<kVnni>; ++p) {
+      const Floats scale = load_scales(form, layout, panel, p);
       HWY_UNROLL(6)
       for (int r = 0; r < kRows; ++r) {
         Floats factor = scale;
@@ -332,7 +375,8 @@ HWY_INLINE void quantised_tile(const TileLayout& layout, const Form& form,
         total[r][p] = multiply_add(to_floats(sum[r][p]), factor, total[r][p]);
       }
       if (form.has_minima) {
-        const Floats minimum = load_scales(form, panel + scale_bytes, p);
+        const Floats minimum =
+            load_scales(form, layout, panel + scale_bytes, p);
         HWY_UNROLL(6)
         for (int r = 0; r < kRows; ++r) {
           total[r][p] = multiply_add(
@@ -344,7 +388,7 @@ HWY_INLINE void quantised_tile(const TileLayout& layout, const Form& form,
   HWY_UNROLL(6)
   for (int r = 0; r < kRows; ++r) {
     HWY_UNROLL(2)
-    for (int p = 0; p < kParts; ++p) {
+    for (int p = 0; p < kWidth<kVnni>; ++p) {
       Floats result = total[r][p];
       if constexpr (kWide) {
         result = multiply(result, broadcast(scales[r * row_floats]));
@@ -384,7 +428,7 @@ HWY_INLINE int code_at(const std::byte* codes, std::int64_t i, int column) {
   }
 }
 
-template <int kRows, CodeBits kBits, typename Form>
+template <int kRows, CodeBits kBits, bool kVnni, typename Form>
 HWY_INLINE void quantised_tile(const TileLayout& layout, const Form& form,
                                const std::byte* panel, const std::byte* a,
                                const float* bias, float* c,
@@ -436,44 +480,73 @@ HWY_INLINE void tile_of(std::int64_t rows, const TileLayout& layout,
                                        c_stride);
     }
   }
-  quantised_tile<kMost, kBits>(layout, form, panel, a, bias, c, c_stride);
+  quantised_tile<kMost, kBits, false>(layout, form, panel, a, bias, c,
+                                      c_stride);
 }
 
-// All rows over all panels: a panel stays in the cache while the rows pass.
+// The rows from `row` on over the panel that begins at `column`.
 template <CodeBits kBits, typename Form>
-HWY_NOINLINE void quantised_panels(const QuantisedGemm& job) {
+HWY_INLINE void panel_rows(const QuantisedGemm& job, const TileLayout& layout,
+                           const Form& form, const std::byte* panel,
+                           std::int64_t column, std::int64_t row) {
   // The sums of a tile fill the registers of AVX2 but for the codes and inputs.
   constexpr int kRows = kBits == CodeBits::k8 ? 6 : 4;
   static_assert(kQuantisedRows % kRows == 0);
-  const TileLayout layout(*job.layout);
-  const Form form(*job.layout);
-  const std::size_t panel_bytes = job.layout->panel_bytes();
-  const std::byte* panel = job.b;
-  for (std::int64_t column = 0; column < job.n;
-       column += kColumns, panel += panel_bytes) {
-    const std::int64_t columns =
-        std::min<std::int64_t>(kColumns, job.n - column);
-    // The last panel may be wider than c.
-    const bool fits = columns == kColumns;
-    HWY_ALIGN float last_bias[kColumns] = {};
-    const float* bias = job.bias;
-    if (bias != nullptr) {
-      bias += column;
-      if (!fits) bias = (std::copy_n(bias, columns, last_bias), last_bias);
-    }
-    for (std::int64_t row = 0; row < job.m; row += kRows) {
-      const std::byte* const a =
-          job.a + static_cast<std::size_t>(row) * layout.row.bytes;
-      const std::int64_t rows = std::min<std::int64_t>(kRows, job.m - row);
-      float* const to = job.c + row * job.c_stride + column;
-      HWY_ALIGN float c[kRows * kColumns];
-      tile_of<kRows, kBits>(rows, layout, form, panel, a, bias, fits ? to : c,
-                            fits ? job.c_stride : kColumns);
-      for (std::int64_t r = 0; r < (fits ? 0 : rows); ++r) {
-        std::copy_n(c + r * kColumns, columns, to + r * job.c_stride);
-      }
+  const std::int64_t columns = std::min<std::int64_t>(kColumns, job.n - column);
+  // The last panel may be wider than c.
+  const bool fits = columns == kColumns;
+  HWY_ALIGN float last_bias[kColumns] = {};
+  const float* bias = job.bias;
+  if (bias != nullptr) {
+    bias += column;
+    if (!fits) bias = (std::copy_n(bias, columns, last_bias), last_bias);
+  }
+  for (; row < job.m; row += kRows) {
+    const std::byte* const a =
+        job.a + static_cast<std::size_t>(row) * layout.row.bytes;
+    const std::int64_t rows = std::min<std::int64_t>(kRows, job.m - row);
+    float* const to = job.c + row * job.c_stride + column;
+    HWY_ALIGN float c[kRows * kColumns];
+    tile_of<kRows, kBits>(rows, layout, form, panel, a, bias, fits ? to : c,
+                          fits ? job.c_stride : kColumns);
+    for (std::int64_t r = 0; r < (fits ? 0 : rows); ++r) {
+      std::copy_n(c + r * kColumns, columns, to + r * job.c_stride);
     }
   }
+}
+
+// All rows over all panels: a panel stays in the cache while the rows pass.
+// Where there is VNNI, it takes the whole tiles; what is left has too few sums
+// for it.
+template <CodeBits kBits, bool kVnni, typename Form>
+HWY_NOINLINE void quantised_panels(const QuantisedGemm& job) {
+  const TileLayout layout(*job.layout);
+  const Form form(*job.layout);
+  const std::byte* panel = job.b;
+  std::int64_t column = 0, row = 0;
+  const auto finish_panel = [&] {
+    panel_rows<kBits>(job, layout, form, panel, column, row);
+    panel += layout.panel_bytes;
+    column += kColumns;
+  };
+  if constexpr (kVnni) {
+    constexpr int kRows = 6;
+    static_assert(kQuantisedRows % kRows == 0);
+    while (job.n - column >= 2 * kColumns) {
+      const float* const bias =
+          job.bias == nullptr ? nullptr : job.bias + column;
+      for (row = 0; row + kRows <= job.m; row += kRows) {
+        quantised_tile<kRows, kBits, true>(
+            layout, form, panel,
+            job.a + static_cast<std::size_t>(row) * layout.row.bytes, bias,
+            job.c + row * job.c_stride + column, job.c_stride);
+      }
+      finish_panel();
+      finish_panel();
+    }
+    row = 0;
+  }
+  while (column < job.n) finish_panel();
 }
 
 // The largest magnitude of some numbers; NaN or infinity where they have one.

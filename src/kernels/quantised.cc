@@ -20,20 +20,29 @@ namespace HWY_NAMESPACE {
 void run_round_groups(const RoundedGroups& row) { round_groups(row); }
 void run_round_wide(const RoundedWide& row) { round_wide(row); }
 
-template <bool kHalfScales>
+template <bool kVnni, bool kHalfScales>
 void run_4(const QuantisedGemm& job) {
   job.layout->has_minima
-      ? quantised_panels<CodeBits::k4, FixedForm<kHalfScales, true>>(job)
-      : quantised_panels<CodeBits::k4, FixedForm<kHalfScales, false>>(job);
+      ? quantised_panels<CodeBits::k4, kVnni, FixedForm<kHalfScales, true>>(job)
+      : quantised_panels<CodeBits::k4, kVnni, FixedForm<kHalfScales, false>>(
+            job);
 }
-void run_quantised_gemm(const QuantisedGemm& job) {
+template <bool kVnni>
+void run(const QuantisedGemm& job) {
   switch (job.layout->bits) {
     case CodeBits::k8:
-      return quantised_panels<CodeBits::k8, AnyForm>(job);
+      return quantised_panels<CodeBits::k8, kVnni, AnyForm>(job);
     case CodeBits::k4:
-      return job.layout->scales == ScaleType::kFloat16 ? run_4<true>(job)
-                                                       : run_4<false>(job);
+      return job.layout->scales == ScaleType::kFloat16
+                 ? run_4<kVnni, true>(job)
+                 : run_4<kVnni, false>(job);
   }
+}
+void run_quantised_gemm(const QuantisedGemm& job) {
+#if HWY_TARGET == HWY_AVX3
+  if (job.vnni) return run<true>(job);
+#endif
+  run<false>(job);
 }
 
 }  // namespace HWY_NAMESPACE
@@ -46,6 +55,15 @@ namespace regard::kernels {
 HWY_EXPORT(run_round_groups);
 HWY_EXPORT(run_round_wide);
 HWY_EXPORT(run_quantised_gemm);
+
+bool has_vnni() noexcept {
+#if defined(__x86_64__)
+  static const bool has = __builtin_cpu_supports("avx512vnni") != 0;
+  return has;
+#else
+  return false;
+#endif
+}
 
 void quantised_pack_column(const QuantisedLayout& layout,
                            const QuantisedColumn& column, std::int64_t place,

@@ -123,6 +123,9 @@ void quantised_round(const QuantisedLayout& layout, const float* a,
                      std::int64_t a_stride, std::int64_t m,
                      std::byte* to) noexcept;
 
+// Whether the processor has AVX512-VNNI. Asked once.
+bool has_vnni() noexcept;
+
 struct QuantisedGemm {
   std::int64_t m = 0, n = 0;
   const QuantisedLayout* layout = nullptr;
@@ -131,6 +134,7 @@ struct QuantisedGemm {
   const float* bias = nullptr;   // [n], or null for none
   float* c = nullptr;            // [m, n], row i at c + i * c_stride
   std::int64_t c_stride = 0;
+  bool vnni = has_vnni();  // used on the target AVX3; the bits are the same
 };
 void quantised_gemm(const QuantisedGemm& job) noexcept;
 

@@ -101,7 +101,7 @@ struct Problem {
     return memory;
   }
 
-  std::vector<float> product(bool with_bias) const {
+  std::vector<float> product(bool with_bias, bool vnni = has_vnni()) const {
     const std::vector<std::byte> b = packed();
     std::vector<float> c(static_cast<std::size_t>(m * c_stride()), kMark);
     std::vector<std::byte> rounded(
@@ -116,7 +116,8 @@ struct Problem {
                     .b = b.data(),
                     .bias = with_bias ? bias.data() : nullptr,
                     .c = c.data(),
-                    .c_stride = c_stride()});
+                    .c_stride = c_stride(),
+                    .vnni = vnni});
     return c;
   }
   std::int64_t c_stride() const { return n + 2; }
@@ -200,6 +201,8 @@ TEST_P(QuantisedGemmTest, IsTheDefinitionWithTheSameBitsOnEveryTarget) {
     }
     if (first.empty()) first = got;
     ASSERT_EQ(std::memcmp(first.data(), got.data(), got.size() * 4), 0);
+    const std::vector<float> other = p.product(c.bias, /*vnni=*/false);
+    ASSERT_EQ(std::memcmp(first.data(), other.data(), got.size() * 4), 0);
   });
 }
 
@@ -217,6 +220,9 @@ INSTANTIATE_TEST_SUITE_P(
         Case{7, 30, 1536, 32, CodeBits::k4, ScaleType::kFloat16, true},
         Case{3, 20, 77, 32, CodeBits::k4, ScaleType::kFloat32, true},
         Case{4, 16, 64, 16, CodeBits::k4, ScaleType::kFloat32, false, false},
+        Case{13, 70, 160, 32, CodeBits::k4, ScaleType::kFloat16, true},
+        Case{6, 32, 96, 32, CodeBits::k4, ScaleType::kFloat32, false, false},
+        Case{12, 67, 1008, 1008, CodeBits::k8},
         Case{2, 40, 512, 64, CodeBits::k8}, Case{15, 50, 384, 64, CodeBits::k8},
         Case{6, 17, 1001, 64, CodeBits::k8}, Case{3, 20, 24, 24, CodeBits::k8},
         Case{1, 5, 65536, 65536, CodeBits::k8},

@@ -468,20 +468,34 @@ HWY_INLINE void quantised_tile(const TileLayout& layout, const Form& form,
 }
 #endif
 
-// A tile of `rows` rows, at most kMost.
-template <int kMost, CodeBits kBits, typename Form>
+// A function of its own: within its caller g++ has too few registers for it,
+// and it is a quarter slower.
+template <int kRows, CodeBits kBits, typename Form>
+HWY_NOINLINE void vnni_tile(const TileLayout& layout, const Form& form,
+                            const std::byte* panel, const std::byte* a,
+                            const float* bias, float* c,
+                            std::int64_t c_stride) {
+  quantised_tile<kRows, kBits, true>(layout, form, panel, a, bias, c, c_stride);
+}
+
+// A tile of `rows` rows, from kLeast to kMost.
+template <int kLeast, int kMost, CodeBits kBits, bool kVnni, typename Form>
 HWY_INLINE void tile_of(std::int64_t rows, const TileLayout& layout,
                         const Form& form, const std::byte* panel,
                         const std::byte* a, const float* bias, float* c,
                         std::int64_t c_stride) {
-  if constexpr (kMost > 1) {
+  if constexpr (kMost > kLeast) {
     if (rows < kMost) {
-      return tile_of<kMost - 1, kBits>(rows, layout, form, panel, a, bias, c,
-                                       c_stride);
+      return tile_of<kLeast, kMost - 1, kBits, kVnni>(rows, layout, form, panel,
+                                                      a, bias, c, c_stride);
     }
   }
-  quantised_tile<kMost, kBits, false>(layout, form, panel, a, bias, c,
-                                      c_stride);
+  if constexpr (kVnni) {
+    vnni_tile<kMost, kBits>(layout, form, panel, a, bias, c, c_stride);
+  } else {
+    quantised_tile<kMost, kBits, false>(layout, form, panel, a, bias, c,
+                                        c_stride);
+  }
 }
 
 // The rows from `row` on over the panel that begins at `column`.
@@ -507,8 +521,9 @@ HWY_INLINE void panel_rows(const QuantisedGemm& job, const TileLayout& layout,
     const std::int64_t rows = std::min<std::int64_t>(kRows, job.m - row);
     float* const to = job.c + row * job.c_stride + column;
     HWY_ALIGN float c[kRows * kColumns];
-    tile_of<kRows, kBits>(rows, layout, form, panel, a, bias, fits ? to : c,
-                          fits ? job.c_stride : kColumns);
+    tile_of<1, kRows, kBits, false>(rows, layout, form, panel, a, bias,
+                                    fits ? to : c,
+                                    fits ? job.c_stride : kColumns);
     for (std::int64_t r = 0; r < (fits ? 0 : rows); ++r) {
       std::copy_n(c + r * kColumns, columns, to + r * job.c_stride);
     }
@@ -516,8 +531,8 @@ HWY_INLINE void panel_rows(const QuantisedGemm& job, const TileLayout& layout,
 }
 
 // All rows over all panels: a panel stays in the cache while the rows pass.
-// Where there is VNNI, it takes the whole tiles; what is left has too few sums
-// for it.
+// Where there is VNNI, it takes two panels and all rows in tiles as even as can
+// be: what would be left beside whole tiles has too few sums for it.
 template <CodeBits kBits, bool kVnni, typename Form>
 HWY_NOINLINE void quantised_panels(const QuantisedGemm& job) {
   const TileLayout layout(*job.layout);
@@ -530,16 +545,24 @@ HWY_NOINLINE void quantised_panels(const QuantisedGemm& job) {
     column += kColumns;
   };
   if constexpr (kVnni) {
-    constexpr int kRows = 6;
-    static_assert(kQuantisedRows % kRows == 0);
+    constexpr int kLeast = 4, kMost = 6;
+    static_assert(kQuantisedRows % kMost == 0);
+    const std::int64_t tiles =
+        std::max<std::int64_t>(1, (job.m + kMost - 1) / kMost);
+    const std::int64_t least = job.m / tiles, larger = job.m % tiles;
     while (job.n - column >= 2 * kColumns) {
       const float* const bias =
           job.bias == nullptr ? nullptr : job.bias + column;
-      for (row = 0; row + kRows <= job.m; row += kRows) {
-        quantised_tile<kRows, kBits, true>(
-            layout, form, panel,
+      row = 0;
+      for (std::int64_t tile = 0; tile < tiles; ++tile) {
+        const std::int64_t rows =
+            least >= kLeast ? least + (tile < larger ? 1 : 0) : kMost;
+        if (row + rows > job.m) break;
+        tile_of<kLeast, kMost, kBits, true>(
+            rows, layout, form, panel,
             job.a + static_cast<std::size_t>(row) * layout.row.bytes, bias,
             job.c + row * job.c_stride + column, job.c_stride);
+        row += rows;
       }
       finish_panel();
       finish_panel();

@@ -226,6 +226,13 @@ INSTANTIATE_TEST_SUITE_P(
         Case{2, 40, 512, 64, CodeBits::k8}, Case{15, 50, 384, 64, CodeBits::k8},
         Case{6, 17, 1001, 64, CodeBits::k8}, Case{3, 20, 24, 24, CodeBits::k8},
         Case{1, 5, 65536, 65536, CodeBits::k8},
+        Case{4, 64, 576, 32, CodeBits::k8}, Case{5, 32, 384, 384, CodeBits::k8},
+        Case{7, 64, 96, 32, CodeBits::k8}, Case{8, 40, 512, 64, CodeBits::k8},
+        Case{13, 33, 160, 32, CodeBits::k8}, Case{32, 32, 96, 96, CodeBits::k8},
+        Case{4, 32, 96, 32, CodeBits::k4, ScaleType::kFloat16, true},
+        Case{5, 64, 160, 32, CodeBits::k4, ScaleType::kFloat16, true},
+        Case{8, 32, 77, 32, CodeBits::k4, ScaleType::kFloat32, true},
+        Case{10, 50, 96, 32, CodeBits::k4, ScaleType::kFloat32, false, false},
         Case{0, 5, 32, 32, CodeBits::k8}, Case{3, 0, 32, 32, CodeBits::k8},
         Case{3, 5, 0, 32, CodeBits::k8}),
     [](const auto& p) { return name_of(p.param); });

@@ -47,7 +47,14 @@ POOL = 64  # batches whose texts are sorted together, as regard does
 
 def read_table(path):
     with open(path, encoding="utf-8", newline="") as file:
-        rows = list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
+        reader = csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE)
+        rows = list(reader)
+    for name in ("text", "label"):
+        if name not in (reader.fieldnames or []):
+            sys.exit(f"bench fine_tune: {path} has no column {name}; its first line names {reader.fieldnames or 'none'}")
+    for line, row in enumerate(rows, 2):
+        if None in row or None in row.values():
+            sys.exit(f"bench fine_tune: {path}, line {line}, does not have the {len(reader.fieldnames)} columns of the first line")
     return [row["text"] for row in rows], [row["label"] for row in rows]
 
 

@@ -2,14 +2,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Gathers English-Chinese pairs from several sources into files to train with.
 
-    prepare_en_zh.py mono SOURCES FOLDER        Chinese text alone, to be translated back
+    prepare_en_zh.py mono SOURCES FOLDER [--pairs]
+                                                Chinese text alone, to be translated back
     prepare_en_zh.py mix SOURCES FOLDER         train.tsv, everyday.tsv, valid.tsv
     prepare_en_zh.py tests SOURCES FOLDER [--seen PAIRS.tsv.gz]
                                                 tatoeba.en, tatoeba.zh, covost2.en, covost2.zh
 
 SOURCES holds train_NAME.tsv.gz and gloss_NAME.tsv.gz (English, a tab, Chinese),
 mono_NAME.txt.gz and test_NAME.tsv.gz. `mono` writes FOLDER/mono.zh, one sentence
-a line; `mix` reads its translation, FOLDER/mono.en, and the FOLDER/phrases.tsv of
+a line, with `--pairs` also the Chinese side of the pairs, so that a small model can
+learn how a large one translates it; `mix` reads its translation, FOLDER/mono.en, and the FOLDER/phrases.tsv of
 write_phrases.py, where there are any. A pair is held out to validate with where a
 hash of its English sentence says so, and pairs that share a side with one of those
 are dropped, as is each pair that shares a side with a test: letters and digits are
@@ -76,9 +78,12 @@ def write(path, lines):
     print(f"{path}: {len(lines)} lines")
 
 
-def write_mono(folder, out):
+def write_mono(folder, out, with_pairs=False):
     tests = test_keys(folder)
     lines = {}
+    if with_pairs:
+        lines = dict.fromkeys(chinese for _, (english, chinese) in pairs_of(folder, "train", EVERYDAY + PROSE)
+                              if is_short((english, chinese)) and key(chinese) not in tests)
     for name in MONO:
         with gzip.open(folder / f"mono_{name}.txt.gz", "rt", encoding="utf-8") as text:
             for line in map(str.strip, text):
@@ -126,14 +131,19 @@ def main():
     parser.add_argument("sources", type=pathlib.Path)
     parser.add_argument("folder", type=pathlib.Path)
     parser.add_argument("--seen", type=pathlib.Path)
+    parser.add_argument("--pairs", action="store_true")
     args = parser.parse_args()
     if args.seen and args.what != "tests":
         parser.error("--seen belongs to tests")
+    if args.pairs and args.what != "mono":
+        parser.error("--pairs belongs to mono")
     args.folder.mkdir(parents=True, exist_ok=True)
     if args.what == "tests":
         write_tests(args.sources, args.folder, args.seen)
+    elif args.what == "mono":
+        write_mono(args.sources, args.folder, args.pairs)
     else:
-        {"mono": write_mono, "mix": write_mix}[args.what](args.sources, args.folder)
+        write_mix(args.sources, args.folder)
 
 
 if __name__ == "__main__":

@@ -120,6 +120,12 @@ class PrepareEnZh(InATemporaryFolder):
         # "She left." has no mark at the end of its Chinese: no whole sentence.
         self.assertEqual(self.lines("train.tsv"), ["Tea?\t\u8336\uff1f", "I drink tea.\t\u6211\u559d\u8336\u3002"])
 
+    def test_the_chinese_of_pairs_can_be_translated_too_but_for_that_of_tests(self):
+        self.zip("train_hsk_sentences.tsv.gz", ["Tea?\t\u8336\uff1f", "Late!\t\u5df2\u7ecf\u5f88\u665a\u4e86\uff01"])
+        self.zip("mono_tatoeba_ccby.txt.gz", ["\u6211\u559d\u8336\u3002", "\u8336\uff1f"])
+        self.prepare("mono", "--pairs")
+        self.assertEqual(self.lines("mono.zh"), ["\u8336\uff1f", "\u6211\u559d\u8336\u3002"])
+
     def test_what_is_held_out_shares_no_side_with_what_is_learnt_from(self):
         self.zip("train_tatoeba.tsv.gz", [f"Sentence {i}.\t\u53e5\u5b50{i // 3}\u3002" for i in range(2000)])
         self.prepare("mix")

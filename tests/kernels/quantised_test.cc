@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <cstring>
 #include <limits>
 #include <string>
 #include <vector>
@@ -14,6 +13,7 @@
 #include "regard/core/float16.h"
 #include "regard/core/random.h"
 #include "support/every_path.h"
+#include "support/same_bits.h"
 
 namespace regard::kernels {
 namespace {
@@ -200,9 +200,9 @@ TEST_P(QuantisedGemmTest, IsTheDefinitionWithTheSameBitsOnEveryTarget) {
       }
     }
     if (first.empty()) first = got;
-    ASSERT_EQ(std::memcmp(first.data(), got.data(), got.size() * 4), 0);
+    ASSERT_TRUE(test::same_bits(first, got));
     const std::vector<float> other = p.product(c.bias, /*vnni=*/false);
-    ASSERT_EQ(std::memcmp(first.data(), other.data(), got.size() * 4), 0);
+    ASSERT_TRUE(test::same_bits(first, other));
   });
 }
 

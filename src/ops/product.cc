@@ -132,9 +132,16 @@ struct Cut {
   }
 
   std::int64_t tasks() const { return row_blocks * column_blocks; }
+  // Multiply-adds, or for few rows, which wait for the weights, what could be
+  // multiplied in the time that memory takes to bring them.
   std::int64_t work() const {
+    constexpr std::int64_t kPerByte = 8;
     const Product& p = *product;
-    const std::int64_t once = p.y.size() * p.x.extent(1);
+    const std::int64_t once =
+        std::max(p.y.size() * p.x.extent(1),
+                 p.y.extent(0) == 0
+                     ? 0
+                     : kPerByte * static_cast<std::int64_t>(p.weight->bytes()));
     return p.epilogue.gate == nullptr ? once : 2 * once;
   }
 

@@ -229,7 +229,7 @@ def judge(row, group):
         reached = group["scaling"]["median"]
         verdict |= {"judged": True, "reached": reached}
         if reached < row.target.must:
-            verdict["misses"].append(f"below must ({reached:.3g} of {row.target.must:g})")
+            verdict["misses"].append(f"below target ({reached:.3g} of {row.target.must:g})")
     return verdict
 
 

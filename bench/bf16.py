@@ -230,5 +230,5 @@ def judge_tiles(target, group, best):
         verdict["note"] = f"best round {reached:.1f} % of the best peak"
     verdict["reached"] = reached
     if reached < target.must:
-        verdict["misses"].append(f"below must ({target.must:g})")
+        verdict["misses"].append(f"below target ({target.must:g})")
     verdict["aim"] = bool(target.aim) and reached >= target.aim

@@ -35,17 +35,17 @@ def target_text(target):
         return ""
     kind = target["kind"]
     unit = {"peak": " %", "rate": " GFLOP/s", "baseline": "x " + target.get("of", "")}.get(kind, "x " + kind)
-    text = f"must {target['must']:g}{unit}"
-    return text + (f", aim {target['aim']:g}{unit}" if target.get("aim") else "")
+    text = f"{target['must']:g}{unit}"
+    return text + (f", stretch {target['aim']:g}{unit}" if target.get("aim") else "")
 
 
 def verdict_text(verdict):
-    """"below must (81.2); 0.97x of torch": everything that does not hold, else "holds" or "aim"; then a note."""
+    """"below target (81.2 of 85); slower than torch": every target missed, else "met" or "stretch met"; then a note."""
     if verdict is None:
         return ""
     if not verdict["misses"] and not verdict["judged"]:
         return "not judged"
-    text = "; ".join(verdict["misses"]) or ("aim" if verdict["aim"] else "holds")
+    text = "; ".join(verdict["misses"]) or ("stretch met" if verdict["aim"] else "met")
     return f"{text} ({verdict['note']})" if "note" in verdict else text
 
 
@@ -56,7 +56,7 @@ def print_header(info):
 
 
 def print_row(result):
-    """One row, with a bar for each contestant: its part of the yardstick."""
+    """One row, with a bar for each contestant: its share of the yardstick."""
     if result["kind"] == "wrong":
         print(f"\n{result['row']}: WRONG RESULT, not timed: {result['error']}")
         return
@@ -118,8 +118,8 @@ def measure_rows(context, measure):
 
 
 def print_summary(results):
-    """One line a row and thread count."""
-    print(f"\n{'row':<22}{'threads':>7} {'% peak':>7} {'best peer':>22}  {'asked for':<40} result")
+    """One line per row and thread count."""
+    print(f"\n{'row':<22}{'threads':>7} {'% peak':>7} {'best peer':>22}  {'target':<40} result")
     for result in results:
         if result["kind"] == "wrong":
             print(f"{result['row']:<22} WRONG RESULT")
@@ -153,7 +153,7 @@ def _markdown(name, description, info, results):
     ]
     speed = [r for r in results if r["kind"] == "speed"]
     peers = sorted({e["contestant"] for r in speed for g in r["threads"] for e in g["results"] if e["role"] == "peer"})
-    heads = ["work", "threads", "asked for", "regard", "time", "IQR", *peers, "to the best peer", "to one thread", "result"]
+    heads = ["work", "threads", "target", "regard", "time", "IQR", *peers, "to the best peer", "to one thread", "result"]
     lines += ["| " + " | ".join(heads) + " |", "|" + "---|" * len(heads)]
     for result in speed:
         for group in result["threads"]:
@@ -199,7 +199,7 @@ def _cells(result, group, peers):
 
 def _memory_markdown(result):
     target = target_text(result["target"])
-    lines = [f"Memory, {result['title']}" + (f" ({target})" if target else "") + ":", ""]
+    lines = [f"Memory, {result['title']}" + (f" (target {target})" if target else "") + ":", ""]
     lines += ["| options | inputs and output | peak RSS | the call added | time |", "|---|---|---|---|---|"]
     for entry in result["variants"]:
         if "error" in entry:
@@ -219,11 +219,14 @@ outside the marked sections is written by hand and kept.
 How it is measured: regard, its peers and a yardstick run in one process, in turns, in slices of about
 20 ms or one call, with the yardstick right before and after each slice. A percentage is the median over
 the rounds of the ratio to the yardstick of the same moment, so that a change of the machine's speed
-touches both; IQR is the distance between its quartiles, in points. Work counts the visible pairs only:
+affects both; IQR is the interquartile range, in points. Work counts the visible pairs only:
 2 d_k + 2 d_v flops each. Every result is compared with a reference in double before it is timed. regard
 and the OpenBLAS composition (sgemm, softmax, sgemm on blocks of 256 query rows) are called in a loop in
 C++, the Python peers in a loop in Python, as their users call them. ONNX Runtime is the faster of its
 opset-23 Attention and its own MultiHeadAttention.
+
+*target* is the project's own goal for a row, and a stretch goal; *to the best peer* is regard's speed divided by that of the fastest
+other library, so above 1x regard is faster; *to one thread* is the gain of two threads.
 """
 
 

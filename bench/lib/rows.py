@@ -106,7 +106,7 @@ def judge(row, group):
     """What does not hold: the target, and to be as fast as the best peer."""
     misses, reached, aimed = [], reached_of(row.target, group), True
     if reached is not None and reached < row.target.must:
-        misses.append(f"below must ({reached:.3g} of {row.target.must:g})")
+        misses.append(f"below target ({reached:.3g} of {row.target.must:g})")
     if row.target:
         aimed = reached is not None and reached >= (row.target.aim or row.target.must)
     peer = group["best_peer"]

@@ -38,17 +38,17 @@ struct AnswerFlags {
 };
 
 constexpr const char* kFooter =
-    R"(The story is a text file. For each question there is the answer and its
-probability, and below it the sentences that the model looked at most, with
-their share of the attention (attention rollout), or, of a model that was trained
-with --support, those that it takes the answer from and how sure it is of each.
---input answers the questions of a file as `regard train answer` reads it; with
---score it says how many answers are right.
+    R"(The story is a text file. For each question the output has the answer and its
+probability, and below it the sentences with the largest shares of the
+attention (attention rollout). For a model trained with --support it has the
+sentences that support the answer, with their probabilities. --input answers
+the questions of a file in the format of `regard train answer`; with --score it
+prints the accuracy.
 
 A model of spans quotes the text, which may be long: the quote, its score, and
-below it the character at which it begins, and what stands around it. With
---score it prints exact match and F1, as SQuAD's script counts them. A model of
-choices wants --choice for each of them, and prints the probability of each.
+below it the character at which it begins, and the text around it. With --score
+it prints exact match and F1, as SQuAD's script counts them. A model of choices
+needs one --choice for each of them, and prints the probability of each.
 
 Examples:
   regard answer --context story.txt "Where is Ada?" "Who has the key?"
@@ -247,7 +247,8 @@ void run_choices(const AnswerFlags& flags, const std::string& folder) {
   std::vector<tasks::ChoiceQuestion> questions;
   if (asks) {
     if (flags.choices.size() < 2) {
-      throw UsageError("this model chooses: give two --choice at least");
+      throw UsageError(
+          "this model chooses among given answers: give at least two --choice");
     }
     const std::string context = read_context(flags);
     for (const std::string& question : flags.questions) {
@@ -308,8 +309,8 @@ void run(const AnswerFlags& flags) {
   }
   if (flags.model.empty()) {
     std::fputs(
-        "(the tiny model that comes with the program: it learnt from generated "
-        "stories of Ada, Ben, Clara, David and Emma; --model names another)\n",
+        "(using the tiny bundled model, trained on generated stories of Ada, "
+        "Ben, Clara, David and Emma; --model names another)\n",
         stderr);
   }
   if (kind == tasks::AnswerKind::kSpans) return run_spans(flags, folder);
@@ -326,20 +327,20 @@ Command add_answer(App& program) {
   app->add_option("QUESTIONS", flags->questions, "What to ask")
       ->type_name("TEXT");
   app->add_option("--context", flags->context, "The story")->type_name("FILE");
-  app->add_option("--choice", flags->choices,
-                  "Of a model of choices: one of the answers, once each")
-      ->type_name("TEXT");
   app->add_option(
-         "--model", flags->model,
-         "Folder that `regard train answer` made; if not given, a tiny "
-         "one that knows generated stories")
+         "--choice", flags->choices,
+         "For a model of choices: one of the answers; repeat it for each")
+      ->type_name("TEXT");
+  app->add_option("--model", flags->model,
+                  "Folder that `regard train answer` made; if not given, a "
+                  "tiny bundled one for generated stories")
       ->type_name("FOLDER");
   app->add_option("--input", flags->input, "Stories and questions")
       ->type_name("FILE");
   app->add_flag("--score", flags->score, "Compare with the answers of --input");
   app->add_flag("--json", flags->json, "JSON");
   add_weights_flag(*app, flags->weights);
-  app->add_option("--threads", flags->threads, "0: one for each core")
+  app->add_option("--threads", flags->threads, "0: one per core")
       ->check(whole_between(0, 1024))
       ->capture_default_str();
   return {app, [flags] { run(*flags); }};

@@ -239,7 +239,7 @@ void run_attend(const AttendFlags& flags) {
 Command add_attend(App& program) {
   const auto flags = std::make_shared<AttendFlags>();
   App* app = program.add_subcommand(
-      "attend", "Attention over tensors; without files, a picture");
+      "attend", "Attention over tensors; without files, a demonstration");
   app->footer(fmt::format("{}\n\n{}\n\n{}", kShapes, kMaskHelp, kExamples));
   add_input_flags(*app, *flags);
   add_operation_flags(*app, *flags);

@@ -50,7 +50,7 @@ void add_input_flags(App& app, AttentionFlags& flags) {
   add_file(app, "-q,--query", flags.query, "Queries")->group(group);
   add_file(app, "-k,--key", flags.key, "Keys; with --query")->group(group);
   add_file(app, "-v,--value", flags.value,
-           "Values; with --key, which stands for them if this is not given")
+           "Values; with --key; the keys if not given")
       ->group(group);
 }
 
@@ -76,25 +76,25 @@ void add_operation_flags(App& app, AttentionFlags& flags) {
                  "Factor of the scores; 1 / sqrt(head width) if not given")
       ->type_name("S")
       ->group(group);
-  app.add_option("--softcap", flags.softcap,
-                 "Scores become C * tanh(score / C), before the bias is added; "
-                 "0: they stay")
+  app.add_option(
+         "--softcap", flags.softcap,
+         "Scores become C * tanh(score / C), before the bias is added; 0: off")
       ->type_name("C")
       ->check(real_between(0, std::numeric_limits<double>::infinity()))
       ->group(group);
   app.add_option("--dropout", flags.dropout,
-                 "Drop this part of the weights, in [0, 1)")
+                 "Share of the attention weights that is dropped, in [0, 1)")
       ->type_name("R")
       ->check(real_below(0, 1))
       ->group(group);
-  app.add_option("--seed", flags.seed, "Of everything random; 0 if not given")
+  app.add_option("--seed", flags.seed, "Random seed; 0 if not given")
       ->type_name("S")
       ->group(group);
   app.add_choice<Compute>(
          "--compute", flags.compute,
          {{"float32", Compute::kFloat32}, {"bfloat16", Compute::kBFloat16}},
-         "float32, or bfloat16: products of numbers rounded to bf16, faster "
-         "where the processor has them")
+         "float32, or bfloat16: multiply in bf16, faster on processors that "
+         "support it")
       ->type_name("TYPE")
       ->group(group);
   add_threads_flag(app, flags.threads)->group(group);
@@ -102,10 +102,9 @@ void add_operation_flags(App& app, AttentionFlags& flags) {
 
 Option* add_threads_flag(App& app, int& threads) {
   return app
-      .add_option(
-          "--threads", threads,
-          "At most so many; one per core if not given. The result is the "
-          "same to the bit")
+      .add_option("--threads", threads,
+                  "Maximum number of threads; one per core if not given. It "
+                  "does not change the result")
       ->type_name("N")
       ->check(whole_between(1, kMostThreads));
 }
@@ -119,12 +118,12 @@ void add_output_flags(App& app, AttentionFlags& flags) {
            "query without batch, else [batch, heads, q_len, kv_len]")
       ->group(group);
   app.add_flag("--show", flags.show,
-               "Draw each head's weights (of the first batch entry). This is "
-               "what happens when neither file is asked for")
+               "Draw the weights of each head (of the first batch entry). This "
+               "is the default without --out and --weights")
       ->group(group);
   add_picture_flags(app, flags.head, flags.top);
   app.add_option("--text", flags.text,
-                 "Words that name the positions in the picture")
+                 "Words to label the positions in the picture")
       ->type_name("WORDS")
       ->group(group);
   add_color_flag(app, flags.color);

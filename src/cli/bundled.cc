@@ -17,10 +17,9 @@ std::string bundled_model(const std::string& name) {
       (program.parent_path() / REGARD_DATA_FROM_PROGRAM / "models" / name)
           .lexically_normal();
   if (failed || !fs::exists(folder / "config.json", failed)) {
-    throw_io_error("model", "the one that comes with the program is not in '",
-                   folder.string(),
+    throw_io_error("model", "the bundled model is not in '", folder.string(),
                    "'; --model FOLDER names another, and cmake --install puts "
-                   "the models beside the program");
+                   "the models next to the program");
   }
   return folder.string();
 }

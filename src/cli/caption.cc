@@ -47,15 +47,16 @@ struct CaptionFlags {
 };
 
 constexpr const char* kFooter =
-    R"(Pictures are JPEG, PNG or WebP files. For each there is a line: what is in it;
-of several, the file's name and a tab come first. --show draws each picture as
-the model sees it, and once more for each word, lit where the word looked. --json
-gives where each word looked as numbers, a row of places after the other.
---weights is of the Transformer: MobileNetV2 stays float32.
+    R"(Pictures are JPEG, PNG or WebP files. The output has a line for each: its
+caption; with several pictures, the file's name and a tab come first. --show
+draws each picture as the model sees it, and once more for each word, bright
+where the word looks. --json has the attention weights of each word over the
+patches, row by row. --weights applies to the Transformer; MobileNetV2 stays
+float32.
 
---view opens a page with one picture, its caption, and for each word what every
-head looked at; --export writes that page into a file. `regard view --help` tells
-who can reach it.
+--view opens a page with one picture, its caption, and for each word the
+attention of every head; --export writes that page into a file. `regard view
+--help` says who can reach it.
 
 --score captions.tsv --pictures FOLDER captions every picture of a table (with
 the columns `picture` and `caption`) and prints BLEU-1 to BLEU-4 of the corpus,
@@ -170,8 +171,8 @@ void run(const CaptionFlags& flags) {
       flags.weights);
   if (flags.model.empty()) {
     std::fputs(
-        "(the tiny model that comes with the program: it learnt from drawn "
-        "shapes, and knows nothing else; --model names another)\n",
+        "(using the tiny bundled model, trained on drawn shapes only; --model "
+        "names another)\n",
         stderr);
   }
   if (scores) return score(model, flags);
@@ -205,15 +206,15 @@ void run(const CaptionFlags& flags) {
 
 Command add_caption(App& program) {
   const auto flags = std::make_shared<CaptionFlags>();
-  App* app = program.add_subcommand("caption", "Say what is in pictures");
+  App* app = program.add_subcommand("caption", "Describe pictures");
   app->footer(kFooter);
-  app->add_option("PICTURES", flags->files, "What to look at")
+  app->add_option("PICTURES", flags->files, "Pictures to describe")
       ->type_name("FILE");
   app->add_option("--model", flags->model,
                   "Folder that `regard train caption` made; if not given, a "
-                  "tiny one that knows drawn shapes")
+                  "tiny bundled one for drawn shapes")
       ->type_name("FOLDER");
-  app->add_option("--beam", flags->beam, "Hypotheses at a time; 1: greedy")
+  app->add_option("--beam", flags->beam, "Beam width; 1: greedy")
       ->check(whole_between(1, 1000))
       ->capture_default_str();
   app->add_option("--length-penalty", flags->length_penalty,
@@ -221,7 +222,7 @@ Command add_caption(App& program) {
       ->check(real_between(-10, 10))
       ->capture_default_str();
   app->add_option("--max-length", flags->max_length,
-                  "Pieces of a caption; 0: as in training")
+                  "Longest caption, in tokens; 0: as in training")
       ->check(whole_between(0, 10000))
       ->capture_default_str();
   app->add_option("--score", flags->score,
@@ -230,13 +231,13 @@ Command add_caption(App& program) {
   app->add_option("--pictures", flags->pictures,
                   "Where the pictures of --score are")
       ->type_name("FOLDER");
-  app->add_flag("--show", flags->show, "Draw where each word looked");
+  app->add_flag("--show", flags->show, "Draw where each word looks");
   app->add_flag("--view", flags->view,
-                "Show where each word looked in the browser");
+                "Show where each word looks in the browser");
   app->add_flag("--json", flags->json, "JSON, a line for each picture");
   add_page_options(*app, flags->page, "The page");
   add_weights_flag(*app, flags->weights);
-  app->add_option("--threads", flags->threads, "0: one for each core")
+  app->add_option("--threads", flags->threads, "0: one per core")
       ->check(whole_between(0, 1024))
       ->capture_default_str();
   return {app, [flags] { run(*flags); }};

@@ -35,11 +35,11 @@ struct ChatFlags {
 };
 
 constexpr const char* kAbout =
-    R"(The model is one that 'regard generate' reads and that was made for chats; how
-they are written, its files say (ChatML, Llama 2, Llama 3, Mistral, Gemma, Phi-3
-or Zephyr). Ctrl-C ends an answer, Ctrl-D or /quit the chat. Where standard input
-is no terminal, each of its lines is a turn, and standard output has the answers
-alone.)";
+    R"(The model is a chat model in a format that 'regard generate' reads; the chat
+template is in its files (ChatML, Llama 2, Llama 3, Mistral, Gemma, Phi-3 or
+Zephyr). Ctrl-C ends an answer, Ctrl-D or /quit the chat. If standard input is
+not a terminal, each of its lines is a turn, and standard output has the answers
+only.)";
 
 constexpr const char* kExamples =
     R"(Examples:
@@ -49,13 +49,12 @@ constexpr const char* kExamples =
   echo "What is the capital of France?" | regard chat --model model.gguf)";
 
 constexpr const char* kCommands =
-    R"(/help           this
-/reset          forget what was said
-/system TEXT    forget it, and tell the model how to answer; without TEXT, as
-                its template has it
-/quit           end the chat; Ctrl-D does, too
-A line that begins with // says what follows the first slash. Ctrl-C ends an
-answer.
+    R"(/help           this help
+/reset          start a new chat
+/system TEXT    start a new chat with this system message; without TEXT, with
+                that of the template
+/quit           end the chat; as Ctrl-D
+To begin a message with a slash, type two. Ctrl-C ends an answer.
 )";
 
 volatile std::sig_atomic_t interrupted = 0;
@@ -205,8 +204,7 @@ void run_chat(const ChatFlags& flags) {
 
 Command add_chat(App& program) {
   const auto flags = std::make_shared<ChatFlags>();
-  App* app =
-      program.add_subcommand("chat", "Talk with a language model made for it");
+  App* app = program.add_subcommand("chat", "Chat with a language model");
   app->footer(fmt::format("{}\n\n{}\n\nIn the chat:\n{}", kAbout, kExamples,
                           kCommands));
   app->add_option("--model", flags->model,
@@ -214,11 +212,11 @@ Command add_chat(App& program) {
       ->type_name("PATH")
       ->required();
   app->add_option("--tokenizer", flags->tokenizer,
-                  "A tokenizer's folder or file, where the model has none")
+                  "A tokenizer's folder or file, if the model has none")
       ->type_name("PATH");
   app->add_option("--system", flags->options.system,
-                  "Tells the model how to answer; not given: what its template "
-                  "says")
+                  "The system message: how to answer; if not given, that of "
+                  "the template")
       ->type_name("TEXT")
       ->may_be_empty();
   app->add_option("--max-tokens", flags->options.max_tokens,

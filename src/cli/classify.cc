@@ -43,14 +43,14 @@ struct ClassifyFlags {
 };
 
 constexpr const char* kFooter =
-    R"(Texts come from the command line, from a file, or else from standard input, a
-line each. A file whose name ends in .tsv, .csv or .jsonl is a table with a
-column `text`; of any other, each line is a text. For each there is a line:
-label, tab, probability; with --top K the K likeliest labels. --explain shows
-which words weighed: by how much less likely the label is without the word
-(occlusion), and which share of the attention goes to it (attention rollout).
---score compares with the labels of a table and prints accuracy, macro F1 and
-the confusion matrix, as scikit-learn counts them.
+    R"(Texts come from the command line, from a file, or from standard input, one per
+line. A file whose name ends in .tsv, .csv or .jsonl is a table with a column
+`text`; in any other, each line is a text. The output has a line for each:
+label, tab, probability; with --top K the K most likely labels. --explain shows
+which words decided: how much less likely the label is without the word
+(occlusion), and the word's share of the attention (attention rollout). --score
+compares with the labels of a table and prints accuracy, macro F1 and the
+confusion matrix, as scikit-learn computes them.
 
 Examples:
   regard classify "The soup was cold, but the waiter was wonderful."
@@ -172,9 +172,8 @@ void run(const ClassifyFlags& flags, Ranks& ranks) {
       flags.weights);
   if (flags.model.empty()) {
     std::fputs(
-        "(the tiny model that comes with the program: it learnt from "
-        "generated reviews of restaurants, hotels, films and books; --model "
-        "names another)\n",
+        "(using the tiny bundled model, trained on generated reviews of "
+        "restaurants, hotels, films and books; --model names another)\n",
         stderr);
   }
   if (flags.score) return score(model, flags);
@@ -185,27 +184,29 @@ void run(const ClassifyFlags& flags, Ranks& ranks) {
 
 Command add_classify(App& program, Ranks& ranks) {
   const auto flags = std::make_shared<ClassifyFlags>();
-  App* app = program.add_subcommand("classify", "Say what texts are");
+  App* app = program.add_subcommand("classify", "Classify texts");
   app->footer(kFooter);
   app->add_option("TEXTS", flags->texts, "What to classify")->type_name("TEXT");
   app->add_option("--model", flags->model,
                   "Folder that `regard train classify` made; if not given, a "
-                  "tiny one that knows reviews")
+                  "tiny bundled one for reviews")
       ->type_name("FOLDER");
-  app->add_option("--input", flags->input, "A text a line, or a table")
+  app->add_option("--input", flags->input, "Texts, one per line, or a table")
       ->type_name("FILE");
-  app->add_option("--text-column", flags->text_column, "Of a table")
+  app->add_option("--text-column", flags->text_column,
+                  "Column of the texts in a table")
       ->capture_default_str();
-  app->add_option("--label-column", flags->label_column, "Of a table")
+  app->add_option("--label-column", flags->label_column,
+                  "Column of the labels in a table")
       ->capture_default_str();
-  app->add_option("--top", flags->top, "Labels shown of each text")
+  app->add_option("--top", flags->top, "Labels shown per text")
       ->check(whole_between(1, 1000000))
       ->capture_default_str();
   app->add_flag("--score", flags->score, "Compare with the labels of --input");
-  app->add_flag("--explain", flags->explain, "Show which words weighed");
+  app->add_flag("--explain", flags->explain, "Show which words decided");
   app->add_flag("--json", flags->json, "JSON, a line for each text");
   add_weights_flag(*app, flags->weights);
-  app->add_option("--threads", flags->threads, "0: one for each core")
+  app->add_option("--threads", flags->threads, "0: one per core")
       ->check(whole_between(0, 1024))
       ->capture_default_str();
   return {app, [flags, &ranks] { run(*flags, ranks); }, true};

@@ -39,19 +39,20 @@ struct EmbedFlags {
 };
 
 constexpr const char* kFooter =
-    R"(A text becomes a vector, and texts that mean like things have vectors that point
-into like directions: their dot product, where the model normalizes, is their
-cosine similarity.
+    R"(A text becomes a vector (an embedding). Texts with a similar meaning have
+similar vectors; if the model normalizes them, their dot product is the cosine
+similarity.
 
-The model is a folder as Hugging Face and sentence-transformers have it, with
-config.json, model.safetensors and a tokenizer: BERT, RoBERTa, XLM-R, DistilBERT,
-MPNet or ALBERT. Pooling, normalization and the longest text are as its files
-say; without modules.json, the mean over the tokens. A text that is too long is
-cut, as the model was trained. The numbers are those of sentence-transformers,
-and a text has the same bits alone and among others, on any number of threads.
+The model is a folder of Hugging Face or sentence-transformers, with
+config.json, model.safetensors and a tokenizer: BERT, RoBERTa, XLM-R,
+DistilBERT, MPNet or ALBERT. Pooling, normalization and the maximum length are
+read from its files; without modules.json, pooling is the mean over the tokens.
+Longer texts are truncated. The vectors are those of sentence-transformers. The
+vector of a text has the same bits alone and in a batch, on any number of
+threads.
 
-Each text gives a line of numbers, or with --json an object with text and
-embedding. --out writes all of them as one array [texts, numbers], .npy or
+The output has a line of numbers for each text, or with --json an object with
+text and embedding. --out writes one array [texts, dimensions], .npy or
 .safetensors. Without texts and --input, lines are read from standard input.
 
 Examples:
@@ -165,7 +166,7 @@ void run_embed(const EmbedFlags& flags, Ranks& ranks) {
 Command add_embed(App& program, Ranks& ranks) {
   const auto flags = std::make_shared<EmbedFlags>();
   App* app = program.add_subcommand(
-      "embed", "Texts as vectors, by a pretrained encoder");
+      "embed", "Embed texts as vectors with a pretrained encoder");
   app->footer(kFooter);
   app->add_option("TEXTS", flags->texts, "What to embed")
       ->type_name("TEXT")
@@ -173,14 +174,15 @@ Command add_embed(App& program, Ranks& ranks) {
   app->add_option("--model", flags->model, "The model's folder")
       ->type_name("FOLDER")
       ->required();
-  app->add_option("--input", flags->input, "A text a line")->type_name("FILE");
-  app->add_option("--out", flags->out, "Where the array goes")
+  app->add_option("--input", flags->input, "Texts, one per line")
+      ->type_name("FILE");
+  app->add_option("--out", flags->out, "Write the array to this file")
       ->type_name("FILE")
       ->check(check_place);
   app->add_flag("--json", flags->json, "A line of JSON for each text");
   app->add_option("--prompt", flags->prompt,
-                  "One of the model's prompts, by its name: what it wants "
-                  "before a text of some purpose")
+                  "Name of one of the model's prompts, such as query; it is "
+                  "put before each text")
       ->type_name("NAME");
   add_weights_flag(*app, flags->weights);
   add_threads_flag(*app, flags->threads)->group("Machine");

@@ -11,24 +11,23 @@ namespace regard::cli {
 void add_text_flags(App& app, TextFlags& f) {
   const char* group = "Text";
   app.add_option("--pieces", f.pieces,
-                 "words: of running text, and single Chinese characters; "
-                 "unigram or bpe: pieces that SentencePiece learns; bytes")
+                 "words: words and single Chinese characters; unigram or bpe: "
+                 "SentencePiece learns subwords; bytes")
       ->check(member_of({"words", "unigram", "bpe", "bytes"}))
       ->capture_default_str()
       ->group(group);
-  app.add_option("--vocab", f.vocab, "Words or pieces, at most")
+  app.add_option("--vocab", f.vocab, "Vocabulary size, at most")
       ->check(whole_between(10, 1000000))
       ->capture_default_str()
       ->group(group);
   app.add_option("--min-count", f.min_count,
-                 "Words that come less often are unknown")
+                 "Words with fewer occurrences are unknown")
       ->check(whole_between(1, 1000000))
       ->capture_default_str()
       ->group(group);
-  app.add_flag("--keep-case", f.keep_case, "Words keep their capitals")
-      ->group(group);
+  app.add_flag("--keep-case", f.keep_case, "Keep upper case")->group(group);
   app.add_option("--coverage", f.coverage,
-                 "Share of the characters that have a piece")
+                 "Share of the characters in the vocabulary")
       ->check(real_between(0.98, 1))
       ->capture_default_str()
       ->group(group);
@@ -53,33 +52,35 @@ void add_layer_flags(App& app, EncoderFlags& f) {
   size("--dim", f.dim, "Width of the model");
   size("--heads", f.heads, "Attention heads");
   size("--ffn", f.ffn, "Width of the feed-forward blocks");
-  app.add_option("--activation", f.activation, "Of the feed-forward blocks")
+  app.add_option("--activation", f.activation,
+                 "Activation of the feed-forward blocks")
       ->check(member_of({"relu", "gelu", "swiglu"}))
       ->capture_default_str()
       ->group(group);
   app.add_flag("--norm-last", f.norm_last,
-               "Norms after the blocks (post-norm), not before them")
+               "Norms after the sublayers (post-norm), not before them")
       ->group(group);
-  app.add_option("--positions", f.positions, "How a token knows its place")
+  app.add_option("--positions", f.positions, "Position encoding")
       ->check(member_of({"sinusoidal", "learned", "rotary", "none"}))
       ->capture_default_str()
       ->group(group);
-  share("--dropout", f.dropout, "Of embeddings and blocks");
-  share("--attention-dropout", f.attention_dropout, "Of attention weights");
+  share("--dropout", f.dropout, "Dropout of embeddings and sublayers");
+  share("--attention-dropout", f.attention_dropout,
+        "Dropout of attention weights");
   share("--activation-dropout", f.activation_dropout,
-        "Inside the feed-forward blocks");
+        "Dropout inside the feed-forward blocks");
 }
 
 void add_encoder_flags(App& app, EncoderFlags& f) {
   const char* group = "Model";
   add_layer_flags(app, f);
   app.add_option("--pooling", f.pooling,
-                 "How the tokens of a text become one vector")
+                 "How the vectors of the tokens are pooled")
       ->check(member_of({"first", "mean", "attention"}))
       ->capture_default_str()
       ->group(group);
   app.add_option("--max-length", f.max_length,
-                 "Tokens of a text that are read, at most")
+                 "Maximum number of tokens of a text")
       ->check(whole_between(2, 100000))
       ->capture_default_str()
       ->group(group);

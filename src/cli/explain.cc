@@ -37,9 +37,9 @@ constexpr const char* kExamples =
   regard explain --heads 8 --len 4096 --head-dim 64 --mask causal
       causal self attention: how much of the work the mask saves
   regard explain --heads 32 --kv-heads 8 --len 1 --kv-len 8192 --head-dim 128
-      one new query and a long memory
+      decoding: one new query and a long KV cache
   regard explain --len 1000000 --head-dim 64 --mask causal --ranks 4
-      a sequence that is spread over four processes: who sends how much)";
+      a sequence distributed over four processes: what each sends)";
 
 Json call_json(const dist::SpreadCall& call) {
   Json sent = Json::array();
@@ -126,7 +126,7 @@ Command add_explain(App& program) {
   shape.kv_len = -1;
   shape.d_v = -1;
   App* app = program.add_subcommand(
-      "explain", "How an attention would run: tiles, flops, memory");
+      "explain", "How an attention call would run: tiles, flops, memory");
   app->footer(fmt::format("{}\n\n{}", kMaskHelp, kExamples));
   const auto add = [app](const char* name, std::int64_t& value, int least,
                          const char* help,
@@ -151,7 +151,7 @@ Command add_explain(App& program) {
   app->add_option("--mask", flags->masks, "Which keys a query sees; see below")
       ->type_name("PARTS");
   add("--ranks", flags->ranks, 1,
-      "Processes that the sequence is spread over; 1 if not given", 4096);
+      "Processes that share the sequence; 1 if not given", 4096);
   add_threads_flag(*app, flags->threads);
   app->add_flag("--json", flags->as_json, "As JSON");
   return {app, [flags] { run_explain(*flags); }};

@@ -35,22 +35,22 @@ struct GenerateFlags {
 constexpr const char* kAbout =
     R"(The model is a Hugging Face folder or a GGUF file of Llama, Mistral, SmolLM,
 Qwen, Gemma, Phi-3 or GPT-2, or a file that llama2.c exported (version 0), with
-its tokenizer.bin. The texts alone go to standard
-output, prompts included, as they are written; how fast it went goes to standard
-error. Several prompts are continued at once, and their texts come one after the
-other with an empty line between them. A text is the same alone or with others,
-with either cache and any number of threads.)";
+its tokenizer.bin. Only the texts go to standard output, prompts included, token
+by token; the speed goes to standard error. Several prompts are generated as one
+batch, and their texts are printed one after the other with an empty line
+between them. A text is the same alone and in a batch, with either cache and any
+number of threads.)";
 
 constexpr const char* kExamples =
     R"(Examples:
   regard generate --model stories260K.bin --tokenizer tok512.bin
-      a story, always the likeliest next token
+      a story, by greedy decoding
   regard generate --model stories260K.gguf --prompt "The cat" \
       --temperature 0.8 --top-p 0.9 --seed 7
-      what a cat does, drawn at random; another seed tells another story
+      sampled; another seed gives another story
   regard generate --model stories260K.gguf --prompt "One day" --prompt "Lily" \
       --cache paged --max-tokens 50
-      two beginnings at once, their keys and values in pages)";
+      a batch of two prompts, with a paged KV cache)";
 
 // Writes texts in order, each as far as it is known: the first one as it comes,
 // the others once those before them have ended.
@@ -142,7 +142,7 @@ void run_generate(const GenerateFlags& flags) {
 Command add_generate(App& program) {
   const auto flags = std::make_shared<GenerateFlags>();
   App* app = program.add_subcommand("generate",
-                                    "Let a language model go on with a text");
+                                    "Continue a text with a language model");
   app->footer(fmt::format("{}\n\n{}", kAbout, kExamples));
   app->add_option("--model", flags->model,
                   "The model: a Hugging Face folder, GGUF or llama2.c")
@@ -150,10 +150,10 @@ Command add_generate(App& program) {
       ->required();
   app->add_option("--tokenizer", flags->tokenizer,
                   "A tokenizer's folder or file, such as the tokenizer.bin of "
-                  "llama2.c; not needed where the model has one inside")
+                  "llama2.c; not needed if the model contains one")
       ->type_name("PATH");
   app->add_option("--prompt", flags->prompts,
-                  "How the text begins; give it again for more texts")
+                  "The beginning of the text; repeat it for several texts")
       ->type_name("TEXT")
       ->may_be_empty();
   app->add_option("--max-tokens", flags->options.max_tokens,
@@ -162,11 +162,10 @@ Command add_generate(App& program) {
       ->check(whole_between(0, kMost))
       ->capture_default_str();
   add_sampling_flags(*app, flags->options.sampling);
-  app->add_choice<KVCacheKind>(
-         "--cache", flags->options.cache,
-         {{"contiguous", KVCacheKind::kContiguous},
-          {"paged", KVCacheKind::kPaged}},
-         "Where keys and values are kept: contiguous or paged")
+  app->add_choice<KVCacheKind>("--cache", flags->options.cache,
+                               {{"contiguous", KVCacheKind::kContiguous},
+                                {"paged", KVCacheKind::kPaged}},
+                               "KV cache: contiguous or paged")
       ->type_name("KIND")
       ->group("Machine");
   add_weights_flag(*app, flags->weights);

@@ -123,7 +123,8 @@ nn::MultiHeadAttentionConfig config_of(const StateDict& parameters,
 
 void run_layer(const LayerFlags& flags) {
   if (flags.heads == 0) {
-    throw UsageError("--heads is needed: a layer's file does not tell it");
+    throw UsageError(
+        "--heads is needed: the file of a layer does not contain it");
   }
   check_flags(flags);
   StateDict parameters = load_parameters(flags.layer);
@@ -142,10 +143,11 @@ void run_layer(const LayerFlags& flags) {
 Command add_layer(App& program) {
   const auto flags = std::make_shared<LayerFlags>();
   App* app = program.add_subcommand(
-      "layer", "Attention through a layer's weights from a file");
+      "layer", "A multi-head attention layer, with weights from a file");
   app->footer(fmt::format("{}\n\n{}\n\n{}", kFiles, kMaskHelp, kExamples));
-  app->add_option("LAYER", flags->layer,
-                  "The layer's parameters, perhaps with a prefix of names")
+  app->add_option(
+         "LAYER", flags->layer,
+         "The layer's parameters, optionally with a prefix of their names")
       ->type_name("FILE.safetensors[:PREFIX]")
       ->required()
       ->check([](const std::string& text) -> std::string {

@@ -14,11 +14,11 @@ namespace {
 
 template <typename Files>
 void add_held_out(App& app, Files& valid, double& share) {
-  app.add_option("--valid", valid, "Others to validate with")
+  app.add_option("--valid", valid, "Validation file")
       ->type_name("FILE")
       ->group("Data");
   app.add_option("--valid-share", share,
-                 "Share to hold out where no file is given")
+                 "Share to hold out if no validation file is given")
       ->capture_default_str()
       ->check(real_between(0, 0.9))
       ->group("Data");
@@ -44,7 +44,7 @@ void add_folder_flags(App& app, LearningFlags& f) {
       ->required()
       ->group("Data");
   app.add_flag("--resume", f.resume,
-               "Go on with the training in the folder, if there is one")
+               "Resume the training in the folder, if there is one")
       ->group("Data");
 }
 
@@ -64,44 +64,47 @@ void add_learning_flags(App& app, LearningFlags& f) {
         ->group(group);
   };
   const auto beta = [&](const char* name, double& value) {
-    app.add_option(name, value, "Of Adam")
+    app.add_option(name, value, "Parameter of Adam")
         ->check(real_below(0, 1))
         ->capture_default_str()
         ->group(group);
   };
   f.declared_by = &app;
   count("--updates", f.updates, 0,
-        "At most; 0: no limit, as with --epochs alone");
+        "Maximum number of updates; 0: no limit, as with --epochs alone");
   count("--epochs", f.epochs, 0,
-        "At most; 0: no limit, as with --updates alone");
-  count("--batch-tokens", f.batch_tokens, 1, "Tokens of a batch");
-  count("--accumulate", f.accumulate, 1, "Batches of an update");
-  app.add_option("--schedule", f.schedule, "Of the learning rate")
+        "Maximum number of epochs; 0: no limit, as with --updates alone");
+  count("--batch-tokens", f.batch_tokens, 1, "Tokens per batch");
+  count("--accumulate", f.accumulate, 1,
+        "Batches per update (gradient accumulation)");
+  app.add_option("--schedule", f.schedule, "Learning rate schedule")
       ->check(member_of({"inverse-sqrt", "cosine", "linear", "constant"}))
       ->capture_default_str()
       ->group(group);
-  real("--lr", f.rate, "Highest learning rate");
-  count("--warmup", f.warmup, 0, "Updates until it is reached");
+  real("--lr", f.rate, "Peak learning rate");
+  count("--warmup", f.warmup, 0,
+        "Warm-up: updates until the peak learning rate");
   beta("--beta1", f.beta1);
   beta("--beta2", f.beta2);
-  real("--weight-decay", f.weight_decay,
-       "Beside the gradient, as AdamW has it");
-  real("--clip", f.clip, "Largest norm of a gradient; 0: any");
+  real("--weight-decay", f.weight_decay, "Decoupled weight decay, as in AdamW");
+  real("--clip", f.clip, "Clip gradients to this norm; 0: no clipping");
   count("--validate-every", f.validate_every, 0,
-        "Updates between milestones; 0: an epoch");
+        "Updates between validations (milestones); 0: one epoch");
   count("--patience", f.patience, 0,
-        "Milestones without a better loss before the end; 0: any number");
-  count("--average", f.average, 1, "Milestones whose mean is the model");
+        "Stop after N milestones without a better loss; 0: never");
+  count("--average", f.average, 1,
+        "Average the weights of the last N milestones");
   real("--checkpoint-every", f.checkpoint_every,
-       "Seconds between checkpoints; 0: at each update");
-  app.add_option("--seed", f.seed, "Of all that is random")
+       "Seconds between checkpoints; 0: after each update");
+  app.add_option("--seed", f.seed, "Random seed")
       ->capture_default_str()
       ->group(group);
-  app.add_option("--threads", f.threads, "0: one for each core")
+  app.add_option("--threads", f.threads, "0: one per core")
       ->check(whole_between(0, 1024))
       ->capture_default_str()
       ->group(group);
-  app.add_flag("--float16", f.float16, "Store the model in half the space")
+  app.add_flag("--float16", f.float16,
+               "Store the weights in fp16, half the size")
       ->group(group);
 }
 

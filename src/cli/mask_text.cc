@@ -16,14 +16,15 @@
 namespace regard::cli {
 
 const char* const kMaskHelp =
-    R"(Masks are parts joined by commas; a pair is visible when every part shows it.
+    R"(A mask is a list of parts, separated by commas; a pair is visible if every part
+shows it.
   causal           keys up to the query; the last query sees the last key
   causal=top-left  the same, but the first query sees the first key only
-  causal=N         the same, but the first query stands at key N
+  causal=N         the same, but the first query is at key N
   window=L:R       L keys before the query and R after it, -1: any number of
                    them; window=N is N:N
-  prefix=N         causal, but the first N keys are there for all
-  lengths=N:N:...  how many keys there are, one number a batch entry
+  prefix=N         causal, but all queries see the first N keys
+  lengths=N:N:...  number of keys, one for each batch entry
   documents=A:B:.. one number per position; a query sees its own document
   keep=FILE        bool, true is visible; broadcast to [batch, heads, q, k]
   drop=FILE        bool, true is hidden

@@ -27,7 +27,7 @@ constexpr int kUsage = 2;
 
 constexpr const char* kFooter =
     R"(Without a command, regard translates a few sentences between English and Chinese
-with the model that comes with it, and shows where each word looked.
+with the bundled model, and shows which source words each word attends to.
 
 Examples:
   regard
@@ -49,7 +49,7 @@ Examples:
   regard chat --model SmolLM2-135M-Instruct.gguf
   regard info
 
-Exit codes: 0 done, 1 an input is at fault, 2 the command line is, 130 Ctrl-C.)";
+Exit codes: 0 success, 1 bad input, 2 bad command line, 130 Ctrl-C.)";
 
 // ./run starts the program under its own name.
 std::string typed_command(int argc, const char* const* argv) {
@@ -61,8 +61,8 @@ void check_ranks(const Command& command, Ranks& ranks) {
   if (command.takes_ranks) return ranks.start();
   if (ranks.launched() == 1) return;
   throw UsageError(
-      "mpirun started several processes, and this command works in one; train, "
-      "embed, classify and translate share their work");
+      "mpirun started several processes, but this command works in one; train, "
+      "embed, classify and translate can use several");
 }
 
 int parse_and_run(App& program, const std::vector<Command>& commands, int argc,

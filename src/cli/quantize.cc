@@ -52,30 +52,31 @@ struct QuantizeFlags {
 
 constexpr const char* kFooter =
     R"(The model is a language model in a GGUF file, the folder of a pretrained encoder
-(BERT, RoBERTa, DistilBERT, MPNet, ALBERT), or a folder that `regard train` made.
+(BERT, RoBERTa, DistilBERT, MPNet, ALBERT), or a folder of `regard train`.
 
-Of a GGUF file weights may have any type. int8 makes its matrices Q8_0, 8.5 bits a
-weight; int4 makes them Q4_1, 5 bits a weight, and leaves the table of tokens at
-Q8_0. Norms and biases stay as they are, and so do all settings: llama.cpp reads
-the new file, too. `regard generate --weights as-stored` and `regard chat` compute
-with the integers.
+GGUF: weights may have any type. int8 makes the matrices Q8_0, 8.5 bits per
+weight; int4 makes them Q4_1, 5 bits per weight, and the token embeddings Q8_0.
+Norms, biases and all settings stay as they are: llama.cpp reads the new file,
+too. `regard generate --weights as-stored` and `regard chat` compute with the
+integers.
 
-Of an encoder int8 makes the matrices 8.5 bits a weight and int4 makes them 5; the
-tables of words stay as they are. `regard embed --weights as-stored` computes with
-the integers, and gives the vectors of the old folder with `--weights int8`.
+Encoders: int8 makes the matrices 8.5 bits per weight and int4 makes them 5; the
+embedding tables stay as they are. `regard embed --weights as-stored` computes
+with the integers, and gives the vectors of the old folder with `--weights
+int8`.
 
-Of a model that was trained here the matrices of the layers become as small; its
-tables stay as they are. `--weights as-stored` of `regard translate`, `classify`,
-`answer`, `caption`, `recommend` and `video` computes with the integers; without
-it, and in everything else, their values are read.
+Models that `regard train` made: the matrices of the layers become as small; the
+embedding tables stay as they are. `--weights as-stored` of `regard translate`,
+`classify`, `answer`, `caption`, `recommend` and `video` computes with the
+integers; without it, and in other commands, they are converted to float32.
 
-The report has a line for each layer: how far its weights moved, as the root of
-the mean square of the change over that of the weights. --measure reads a text
-with both and tells what the change means for the model: of language models the
-perplexity, e to the mean loss a token; of encoders how near the vectors of its
-lines are, as cosines, and for how many lines the nearest other line is the same;
-of translators the BLEU of its pairs (source, tab, target a line); of classifiers
-the accuracy on a table with the columns `text` and `label`.
+The report has a line for each layer: the relative error of its weights (root
+mean square of the change divided by that of the weights). --measure compares
+both models on a text. For language models it is the perplexity; for encoders
+the cosines between the vectors of its lines, and the share of lines with the
+same nearest other line; for translators the BLEU of its pairs (source, tab,
+target on each line); for classifiers the accuracy on a table with the columns
+`text` and `label`.
 
 Examples:
   regard quantize all-MiniLM-L6-v2 --to int8 --out minilm-int8 --measure lines.txt
@@ -399,7 +400,7 @@ void run_quantize(const QuantizeFlags& flags) {
 Command add_quantize(App& program) {
   const auto flags = std::make_shared<QuantizeFlags>();
   App* app = program.add_subcommand(
-      "quantize", "A model's file with weights of 8 or 4 bits");
+      "quantize", "Quantize a model's weights to 8 or 4 bits");
   app->footer(kFooter);
   app->add_option(
          "MODEL", flags->model,
@@ -410,17 +411,16 @@ Command add_quantize(App& program) {
   app->add_choice<WeightStorage>(
       "--to", flags->to,
       {{"int8", WeightStorage::kInt8}, {"int4", WeightStorage::kInt4}},
-      "What matrices become; int8 if not given");
+      "Type of the matrices; int8 if not given");
   app->add_option("--out", flags->out, "The new file, or the new folder")
       ->type_name("PATH")
       ->required();
   app->add_option("--measure", flags->measure,
-                  "A text that tells what the change means: its perplexity; "
-                  "the vectors of its lines; BLEU; accuracy")
+                  "Compare both models on this text: perplexity, vectors of "
+                  "its lines, BLEU or accuracy")
       ->type_name("FILE");
   app->add_option("--part", flags->part,
-                  "With --measure of a language model: tokens that are read "
-                  "together")
+                  "With --measure of a language model: tokens per window")
       ->type_name("N")
       ->check(whole_between(2, 1 << 20))
       ->capture_default_str();

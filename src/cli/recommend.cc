@@ -41,20 +41,19 @@ struct RecommendFlags {
 };
 
 constexpr const char* kFooter =
-    R"(--history names items in the order in which they were taken, with commas
-between them; --user takes the history of a user whom the model was trained
-with, all of it. For each item that is recommended there is a line: item, tab,
-score; items of the history never come. --why shows which items of the history
-weighed: by how much lower the score is without the item (occlusion), and which
-share of the attention goes to it (attention rollout). A name that holds a comma
-cannot stand in --history. --weights is of the layers: the table of items stays
-float32.
+    R"(--history names items in the order in which they were taken, separated by
+commas; --user uses the whole history of a user in the training data. The output
+has a line for each recommended item: item, tab, score; items of the history are
+not recommended. --why shows which items of the history mattered: how much lower
+the score is without the item (occlusion), and its share of the attention
+(attention rollout). A name with a comma cannot be used in --history. --weights
+applies to the layers; the item embeddings stay float32.
 
---score asks for the item of each user that was held out from training: HR@10
-and NDCG@10 among 100 random items that the user never took, chosen by --seed;
-then HR@10, NDCG@10 and MRR among all items that the user did not take before,
-and coverage, the share of the items that are among the ten of somebody. What is
-most popular is the floor. Items with equal scores count against a model.
+--score predicts the held-out item of each user: HR@10 and NDCG@10 among 100
+random items that the user never took, chosen by --seed; then HR@10, NDCG@10 and
+MRR among all items that the user did not take before, and coverage, the share
+of the items that are in at least one user's top ten. Popularity is the
+baseline. Items with equal scores count against a model.
 
 Examples:
   regard recommend --history "Harbour 1, Harbour 2" --why
@@ -198,8 +197,8 @@ void run(const RecommendFlags& flags) {
       tasks::Recommender::load(folder, flags.weights);
   if (flags.model.empty()) {
     std::fputs(
-        "(the tiny model that comes with the program: it learnt from made-up "
-        "readers of made-up book series; --model names another)\n",
+        "(using the tiny bundled model, trained on generated readers of book "
+        "series; --model names another)\n",
         stderr);
   }
   if (!flags.history.empty()) {
@@ -218,30 +217,32 @@ void run(const RecommendFlags& flags) {
 
 Command add_recommend(App& program) {
   const auto flags = std::make_shared<RecommendFlags>();
-  App* app = program.add_subcommand("recommend", "Say what comes next");
+  App* app = program.add_subcommand("recommend",
+                                    "Recommend the next items after a history");
   app->footer(kFooter);
   app->add_option("--model", flags->model,
                   "Folder that `regard train recommend` made; if not given, a "
-                  "tiny one that knows book series")
+                  "tiny bundled one for book series")
       ->type_name("FOLDER");
   app->add_option("--history", flags->history,
-                  "Items in order, commas between them")
+                  "Items in order, separated by commas")
       ->type_name("ITEMS");
-  app->add_option("--user", flags->user, "One whom the model was trained with");
+  app->add_option("--user", flags->user, "A user of the training data");
   app->add_option("--top", flags->top, "Items to recommend")
       ->check(whole_between(1, 1000000))
       ->capture_default_str();
-  app->add_flag("--why", flags->why, "Show what in the history weighed");
-  app->add_flag("--score", flags->score,
-                "Compare with the items that were held out");
-  app->add_option("--on", flags->on, "Of --score: which of them")
+  app->add_flag("--why", flags->why,
+                "Show which items of the history mattered");
+  app->add_flag("--score", flags->score, "Compare with the held-out items");
+  app->add_option("--on", flags->on, "With --score: which held-out items")
       ->check(member_of({"valid", "test"}))
       ->capture_default_str();
-  app->add_option("--seed", flags->seed, "Of --score: of the random items")
+  app->add_option("--seed", flags->seed,
+                  "With --score: seed of the random items")
       ->capture_default_str();
   app->add_flag("--json", flags->json, "JSON");
   add_weights_flag(*app, flags->weights);
-  app->add_option("--threads", flags->threads, "0: one for each core")
+  app->add_option("--threads", flags->threads, "0: one per core")
       ->check(whole_between(0, 1024))
       ->capture_default_str();
   return {app, [flags] { run(*flags); }};

@@ -33,13 +33,14 @@ const std::vector<std::string> kOfListOps = {"--examples", "--min-length",
                                              "--max-length", "--no-brackets"};
 
 constexpr const char* kFooter =
-    R"(Writes files in the format of the task, and a README.md with the commands that
-train and score. They are made up by rules, a function of the task and --seed,
-and free to use for anything. A small model learns them within two minutes; but
-listops is a benchmark in its own size, 100,000 long expressions, and recommend
-has a size of your choice: a reader has 12 lines on average, a genre 24 books.
+    R"(Writes generated files in the format of the task, and a README.md with the
+commands that train and score. The data depends only on the task and --seed, and
+is free to use for anything. A small model learns it within two minutes, except
+for listops, which has the size of the published benchmark (100,000 long
+expressions). For recommend you choose the size: a reader has 12 lines on
+average, a genre 24 books.
 
-Example:
+Examples:
   regard sample classify --out reviews && cat reviews/README.md
   regard sample recommend --out series
   regard sample recommend --readers 1000000 --genres 400 --out many
@@ -119,19 +120,19 @@ void run(const SampleFlags& flags, const App& app) {
 
 Command add_sample(App& program) {
   const auto flags = std::make_shared<SampleFlags>();
-  App* app = program.add_subcommand("sample", "Write data to try a task with");
+  App* app =
+      program.add_subcommand("sample", "Generate sample data for a task");
   app->footer(kFooter);
-  app->add_option("TASK", flags->task, "What to try")
+  app->add_option("TASK", flags->task, "The task")
       ->check(member_of(tasks::sample_tasks()))
       ->required();
   app->add_option("--out", flags->out, "Folder for the files")
       ->type_name("FOLDER")
       ->required();
-  app->add_option("--seed", flags->seed, "Of all that is random")
-      ->capture_default_str();
+  app->add_option("--seed", flags->seed, "Random seed")->capture_default_str();
   const char* group = "Of listops";
   tasks::ListOpsOptions& list_ops = flags->list_ops;
-  app->add_option("--examples", list_ops.train, "To learn from")
+  app->add_option("--examples", list_ops.train, "Training examples")
       ->check(whole_between(1, 10000000))
       ->capture_default_str()
       ->group(group);

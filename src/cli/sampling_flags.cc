@@ -11,27 +11,26 @@ namespace regard::cli {
 void add_sampling_flags(App& app, tasks::Sampling& sampling) {
   constexpr const char* kGroup = "Sampling";
   app.add_option("--temperature", sampling.temperature,
-                 "Divides the scores: above 1 more varied, below 1 more "
-                 "predictable; 0 always "
-                 "takes the likeliest token")
+                 "Divides the logits: above 1 more varied, below 1 more "
+                 "predictable; 0: greedy, always the most likely token")
       ->type_name("T")
       ->check(real_between(0, 1e6))
       ->capture_default_str()
       ->group(kGroup);
   app.add_option("--top-k", sampling.top_k,
-                 "Draw from the K likeliest tokens only; 0: from all")
+                 "Sample from the K most likely tokens only; 0: from all")
       ->type_name("K")
       ->check(whole_between(0, 1000000000))
       ->capture_default_str()
       ->group(kGroup);
-  app.add_option("--top-p", sampling.top_p,
-                 "Draw from the fewest tokens that have the share P of the "
-                 "probability")
+  app.add_option(
+         "--top-p", sampling.top_p,
+         "Sample from the fewest tokens with a total probability of at least P")
       ->type_name("P")
       ->check(real_above(0, 1))
       ->capture_default_str()
       ->group(kGroup);
-  app.add_option("--seed", sampling.seed, "The same seed draws the same text")
+  app.add_option("--seed", sampling.seed, "The same seed samples the same text")
       ->type_name("N")
       ->capture_default_str()
       ->group(kGroup);
@@ -40,8 +39,8 @@ void add_sampling_flags(App& app, tasks::Sampling& sampling) {
 void check_sampling_flags(const tasks::Sampling& sampling) {
   if (sampling.temperature == 0 && (sampling.top_k > 0 || sampling.top_p < 1)) {
     throw UsageError(
-        "--top-k and --top-p choose what a --temperature above 0 draws from; "
-        "without it the likeliest token is taken");
+        "--top-k and --top-p choose what a --temperature above 0 samples from; "
+        "without it decoding is greedy");
   }
 }
 

@@ -29,13 +29,13 @@ struct ScoreFlags {
 };
 
 constexpr const char* kFooter =
-    R"(Line n of the one file is judged by line n of the other. The numbers are those
+    R"(Line n of one file is compared with line n of the other. The numbers are those
 of sacreBLEU for the same tokenizer: 13a, the standard; zh, where each Chinese
-character is a word; none, for text that is tokenised already.
+character is a word; none, for text that is already tokenized.
 
---metric rouge gives ROUGE-1, ROUGE-2 and ROUGE-L, the means over the lines, as
-the package rouge-score counts them without stemming: words are letters a-z and
-digits. With --tokenize zh, each Chinese character is a word.
+--metric rouge prints ROUGE-1, ROUGE-2 and ROUGE-L, averaged over the lines, as
+the package rouge-score computes them without stemming: words are letters a-z
+and digits. With --tokenize zh, each Chinese character is a word.
 
 Examples:
   regard score output.de reference.de
@@ -98,19 +98,19 @@ Command add_score(App& program) {
   App* app = program.add_subcommand(
       "score", "BLEU and chrF of translations, ROUGE of summaries");
   app->footer(kFooter);
-  app->add_option("HYPOTHESES", flags->hypotheses, "What a model said")
+  app->add_option("HYPOTHESES", flags->hypotheses, "The output of a model")
       ->type_name("FILE")
       ->required();
-  app->add_option("REFERENCES", flags->references, "What is right")
+  app->add_option("REFERENCES", flags->references, "The reference texts")
       ->type_name("FILE")
       ->required();
-  app->add_option("--metric", flags->metric, "bleu: with chrF; or rouge")
+  app->add_option("--metric", flags->metric, "bleu (with chrF) or rouge")
       ->check(member_of({"bleu", "rouge"}))
       ->capture_default_str();
   app->add_option("--tokenize", flags->tokens,
-                  "How words are found; for BLEU 13a if not given")
+                  "Tokenizer of the metric; for BLEU 13a if not given")
       ->check(member_of({"13a", "none", "zh"}));
-  app->add_flag("--lowercase", flags->lowercase, "Small letters only");
+  app->add_flag("--lowercase", flags->lowercase, "Convert to lower case first");
   app->add_flag("--json", flags->json, "All numbers in full, as JSON");
   return {app, [flags] { run_score(*flags); }};
 }

@@ -48,21 +48,22 @@ struct SearchFlags {
 };
 
 constexpr const char* kFooter =
-    R"(Finds by meaning, not by words: the lines whose vectors are most similar to the
-query's. Each answer is a line: the cosine similarity, the number of the line in
-the file, and the line.
+    R"(Finds the lines whose vectors are most similar to the query's (semantic search,
+not by words). For each the output has a line: the cosine similarity, the line
+number in the file, and the line.
 
-The model is a folder as for `regard embed`. The vectors of the corpus are made
-once and kept in an index, CORPUS.index.safetensors unless --index names another
-file; it is made again when the corpus or the model has changed. Blank lines are
-never found. Where the model has prompts for queries and for documents, they are
-used. Without a query, queries are read from standard input, one a line.
+The model is a folder as for `regard embed`. The vectors of the corpus are
+computed once and stored in an index, CORPUS.index.safetensors unless --index
+names another file; they are computed again when the corpus or the model has
+changed. Blank lines are skipped. If the model has prompts for queries and
+documents, they are used. Without a query, queries are read from standard input,
+one per line.
 
 Examples:
   regard search --model all-MiniLM-L6-v2 --corpus notes.txt "trains to Paris"
   regard search --model all-MiniLM-L6-v2 --corpus notes.txt --top 3 --json "tea"
   regard search --model all-MiniLM-L6-v2 --corpus notes.txt
-      ask one query after the other; Ctrl-D ends)";
+      read queries from the terminal, one per line; Ctrl-D ends)";
 
 constexpr const char* kFormat = "regard search index 1";
 
@@ -235,7 +236,7 @@ void run_search(const SearchFlags& flags) {
   const Searcher searcher(flags);
   if (!flags.queries.empty()) return searcher.answer(flags.queries);
   if (isatty(STDIN_FILENO) != 0) {
-    std::fputs("A query a line; Ctrl-D ends.\n", stderr);
+    std::fputs("One query per line; Ctrl-D ends.\n", stderr);
   }
   std::string line;
   for (std::int64_t number = 1; std::getline(std::cin, line); ++number) {
@@ -253,15 +254,16 @@ void run_search(const SearchFlags& flags) {
 
 Command add_search(App& program) {
   const auto flags = std::make_shared<SearchFlags>();
-  App* app = program.add_subcommand(
-      "search", "The lines of a file that mean what a query means");
+  App* app = program.add_subcommand("search",
+                                    "Semantic search in the lines of a file");
   app->footer(kFooter);
   app->add_option("QUERIES", flags->queries, "What to look for")
       ->type_name("TEXT");
   app->add_option("--model", flags->model, "The model's folder")
       ->type_name("FOLDER")
       ->required();
-  app->add_option("--corpus", flags->corpus, "What to search, a text a line")
+  app->add_option("--corpus", flags->corpus,
+                  "The file to search, one text per line")
       ->type_name("FILE")
       ->required();
   app->add_option("--index", flags->index,

@@ -69,21 +69,21 @@ struct SummarizeFlags {
 };
 
 constexpr const char* kFooter =
-    R"(--model is a folder that `regard train summarize` made, a summarizer of others
-(BART, T5), or a language model that `regard chat` talks with: its files tell.
-Without it, a tiny one answers that comes with the program and knows dialogues of
-people who make plans. There is a line for each text; of several, the file's name
-and a tab come first.
+    R"(--model is a folder that `regard train summarize` made, a BART or T5 summarizer
+of Hugging Face, or a chat model as for `regard chat`; its files show which.
+Without it, a tiny bundled model is used, trained on generated dialogues of
+people who make plans. The output has a line for each text; with several files,
+the file's name and a tab come first.
 
-A model that learnt to summarize searches with --beam. --no-repeat-ngram 3 never
-writes the same three pieces twice. --input summarizes the texts of a table (.tsv,
-.csv or .jsonl with a column `text`), a line each; with --score it prints ROUGE of
-them against the column `summary`.
+A model that was trained to summarize uses beam search (--beam).
+--no-repeat-ngram 3 never writes the same three tokens twice. --input summarizes
+the texts of a table (.tsv, .csv or .jsonl with a column `text`); with --score
+it prints ROUGE against the column `summary`.
 
-A language model reads --instruction, a blank line and the text, and its answer is
-the summary: how good it is, the model decides.
+A language model reads --instruction, a blank line and the text, and its answer
+is the summary.
 
-A text that is longer than what the model reads is an error.
+A text that is longer than the model's maximum length is an error.
 
 Examples:
   regard summarize examples/dialogue.txt
@@ -121,7 +121,7 @@ void run_chat(const SummarizeFlags& flags) {
       given.no_repeat_ngram != unset.no_repeat_ngram) {
     throw UsageError(
         "--input, --score, --beam, --length-penalty and --no-repeat-ngram go "
-        "with a model that learnt to summarize; this is a language model");
+        "with a model trained to summarize; this is a language model");
   }
   check_sampling_flags(flags.chat.sampling);
   require(text::find_invalid_utf8(flags.chat.instruction) == std::string::npos,
@@ -184,7 +184,7 @@ void run_search(const SummarizeFlags& flags, const std::string& folder) {
       given.sampling.seed != unset.sampling.seed) {
     throw UsageError(
         "--tokenizer, --instruction and the options of sampling go with a "
-        "language model; this one learnt to summarize");
+        "language model; this one was trained to summarize");
   }
   text::Pairs table;
   if (flags.search.score) {
@@ -207,8 +207,8 @@ void run_search(const SummarizeFlags& flags, const std::string& folder) {
                   : flags.weights);
   if (flags.model.empty()) {
     std::fputs(
-        "(the tiny model that comes with the program: it learnt from generated "
-        "dialogues of people who make plans; --model names another)\n",
+        "(using the tiny bundled model, trained on generated dialogues of "
+        "people who make plans; --model names another)\n",
         stderr);
   }
   const std::vector<std::string> summaries =
@@ -247,7 +247,7 @@ void run(const SummarizeFlags& flags) {
 }
 
 void add_search_flags(App& app, SummarizeFlags& flags) {
-  const char* group = "Models that learnt to summarize";
+  const char* group = "Models that were trained to summarize";
   SearchFlags& f = flags.search;
   app.add_option("--input", f.input, "A table of texts")
       ->type_name("FILE")
@@ -261,7 +261,7 @@ void add_search_flags(App& app, SummarizeFlags& flags) {
                  "Name of the summaries' column")
       ->capture_default_str()
       ->group(group);
-  app.add_option("--beam", f.beam, "Hypotheses at a time; 1: greedy")
+  app.add_option("--beam", f.beam, "Beam width; 1: greedy")
       ->check(whole_between(1, 1000))
       ->capture_default_str()
       ->group(group);
@@ -271,9 +271,9 @@ void add_search_flags(App& app, SummarizeFlags& flags) {
       ->check(real_between(-10, 10))
       ->capture_default_str()
       ->group(group);
-  app.add_option("--no-repeat-ngram", f.no_repeat_ngram,
-                 "N pieces in a row are written once at most; 0: any number "
-                 "of times")
+  app.add_option(
+         "--no-repeat-ngram", f.no_repeat_ngram,
+         "Never repeat a sequence of N tokens; 0: repetitions are allowed")
       ->type_name("N")
       ->check(whole_between(0, 1000))
       ->capture_default_str()
@@ -287,10 +287,10 @@ Command add_summarize(App& program) {
   App* app = program.add_subcommand("summarize", "Summarize texts");
   app->footer(kFooter);
   app->add_option("FILES", flags->files, "The texts")->type_name("FILE");
-  app->add_option("--model", flags->model,
-                  "Folder that `regard train summarize` made, a Hugging Face "
-                  "folder or GGUF; if not given, a tiny one that knows "
-                  "generated dialogues")
+  app->add_option(
+         "--model", flags->model,
+         "Folder that `regard train summarize` made, a Hugging Face folder or "
+         "GGUF; if not given, a tiny bundled one for generated dialogues")
       ->type_name("PATH");
   app->add_option("--max-tokens", flags->max_tokens,
                   "A summary has at most N tokens")
@@ -301,11 +301,11 @@ Command add_summarize(App& program) {
   add_search_flags(*app, *flags);
   const char* group = "Language models";
   app->add_option("--tokenizer", flags->chat.tokenizer,
-                  "A tokenizer's folder or file, where the model has none")
+                  "A tokenizer's folder or file, if the model has none")
       ->type_name("PATH")
       ->group(group);
   app->add_option("--instruction", flags->chat.instruction,
-                  "What the model is told before the text")
+                  "The instruction before the text")
       ->type_name("TEXT")
       ->capture_default_str()
       ->group(group);

@@ -20,28 +20,28 @@ constexpr const char* kTrainFooter =
   regard train recommend --interactions log.tsv --out shop
   regard train caption --pictures photos --captions captions.tsv --out photos-model
   regard train video --clips clips.tsv --out clips
-      `regard train translate --help` tells the rest, as for every task)";
+      `regard train translate --help` lists the options, as for every task)";
 
 constexpr const char* kFooter =
     R"(Line n of one file is the translation of line n of the other, in UTF-8. Pairs
-with a blank side, and those with more than --max-length pieces, are left out
-and counted. Without files to validate with, a share of the pairs is held out,
-chosen by the sentences themselves, so that it is the same in every run.
+with a blank side, and those with more than --max-length tokens, are left out
+and counted. Without validation files, a share of the pairs is held out, chosen
+by the sentences themselves, so that it is the same in every run.
 
 The folder becomes a model for `regard translate`: config.json,
-model.safetensors, the tokenizer, and a card, README.md. Its folder `training`
-holds what --resume needs. Ctrl-C saves and ends, with the model as it is, once
-there is a milestone. The same command gives the same bits, for any number of
-threads, and whether it was stopped or not.
+model.safetensors, the tokenizer, and a model card, README.md. Its folder
+`training` holds what --resume needs. Ctrl-C saves and ends; once there is a
+milestone, it also writes the model so far. The same command gives the same
+bits, for any number of threads, also if it was stopped and resumed.
 
 Examples:
   regard train translate --src train.en --tgt train.de --out en-de
   regard train translate --tsv pairs.tsv --src-lang en --tgt-lang zh \
       --both-directions --out en-zh
   regard train translate --src train.en --tgt train.de --out en-de --resume
-      goes on where it was stopped
+      continues where it was stopped
   regard train translate --tsv more.tsv --begin-with en-zh --out en-zh-2
-      learns from other pairs what a model does not know yet)";
+      continues training a model on other pairs)";
 
 void add_data(App& app, TrainTranslateFlags& f) {
   const char* group = "Data";
@@ -49,10 +49,10 @@ void add_data(App& app, TrainTranslateFlags& f) {
   app.add_option("--tgt", f.tgt, "Their translations")
       ->type_name("FILE")
       ->group(group);
-  app.add_option("--tsv", f.tsv, "Both in one file, a tab between them")
+  app.add_option("--tsv", f.tsv, "Both in one file, separated by a tab")
       ->type_name("FILE")
       ->group(group);
-  app.add_option("--valid-src", f.valid_src, "Sentences to validate with")
+  app.add_option("--valid-src", f.valid_src, "Validation sentences")
       ->type_name("FILE")
       ->group(group);
   app.add_option("--valid-tgt", f.valid_tgt, "Their translations")
@@ -62,14 +62,14 @@ void add_data(App& app, TrainTranslateFlags& f) {
       ->type_name("FILE")
       ->group(group);
   app.add_option("--valid-share", f.valid_share,
-                 "Share to hold out where no files are given")
+                 "Share to hold out if no validation files are given")
       ->capture_default_str()
       ->check(real_between(0, 0.9))
       ->group(group);
   add_folder_flags(app, f.learning);
   app.add_option("--begin-with", f.begin_with,
-                 "A model to train further: its languages, pieces, sizes and "
-                 "weights")
+                 "Continue training this model, with its languages, tokenizer, "
+                 "sizes and weights")
       ->type_name("FOLDER")
       ->group(group);
 }
@@ -77,33 +77,34 @@ void add_data(App& app, TrainTranslateFlags& f) {
 void add_text(App& app, TrainTranslateFlags& f) {
   const char* group = "Text";
   app.add_option("--tokenizer", f.tokenizer,
-                 "A folder whose pieces are taken, not learnt anew")
+                 "Use the tokenizer of this folder instead of training one")
       ->type_name("FOLDER")
       ->excludes("--begin-with")
       ->group(group);
   app.add_option("--pieces", f.pieces,
-                 "unigram or bpe: pieces that SentencePiece learns; words: the "
-                 "text is cut already (@@ is joined again)")
+                 "unigram or bpe: SentencePiece learns subwords; words: the "
+                 "text is tokenized already (@@ is joined again)")
       ->check(member_of({"unigram", "bpe", "words"}))
       ->capture_default_str()
       ->excludes("--tokenizer")
       ->excludes("--begin-with")
       ->group(group);
-  app.add_option("--vocab", f.vocab, "Pieces, for both languages together")
+  app.add_option("--vocab", f.vocab,
+                 "Vocabulary size, for both languages together")
       ->check(whole_between(10, 1000000))
       ->capture_default_str()
       ->excludes("--tokenizer")
       ->excludes("--begin-with")
       ->group(group);
   app.add_option("--coverage", f.coverage,
-                 "Share of the characters that have a piece")
+                 "Share of the characters in the vocabulary")
       ->check(real_between(0.98, 1))
       ->capture_default_str()
       ->excludes("--tokenizer")
       ->excludes("--begin-with")
       ->group(group);
   app.add_option("--max-length", f.max_length,
-                 "Longer pairs, in pieces, are left out")
+                 "Leave out pairs with more tokens")
       ->check(whole_between(1, 100000))
       ->capture_default_str()
       ->group(group);
@@ -116,7 +117,7 @@ void add_text(App& app, TrainTranslateFlags& f) {
       ->excludes("--begin-with")
       ->group(group);
   app.add_flag("--both-directions", f.both_directions,
-               "One model that translates either way")
+               "One model for both directions")
       ->excludes("--begin-with")
       ->group(group);
 }
@@ -142,19 +143,21 @@ void add_model(App& app, TrainTranslateFlags& f) {
   size("--dim", f.dim, "Width of the model");
   size("--heads", f.heads, "Attention heads");
   size("--ffn", f.ffn, "Width of the feed-forward blocks");
-  app.add_option("--activation", f.activation, "Of the feed-forward blocks")
+  app.add_option("--activation", f.activation,
+                 "Activation of the feed-forward blocks")
       ->check(member_of({"relu", "gelu", "swiglu"}))
       ->capture_default_str()
       ->excludes("--begin-with")
       ->group(group);
   app.add_flag("--norm-first", f.norm_first,
-               "Norms before the blocks (pre-norm), not after them")
+               "Norms before the sublayers (pre-norm), not after them")
       ->excludes("--begin-with")
       ->group(group);
-  share("--dropout", f.dropout, "Of embeddings and blocks");
-  share("--attention-dropout", f.attention_dropout, "Of attention weights");
+  share("--dropout", f.dropout, "Dropout of embeddings and sublayers");
+  share("--attention-dropout", f.attention_dropout,
+        "Dropout of attention weights");
   share("--activation-dropout", f.activation_dropout,
-        "Inside the feed-forward blocks");
+        "Dropout inside the feed-forward blocks");
   share("--smoothing", f.smoothing, "Label smoothing");
 }
 

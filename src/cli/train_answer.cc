@@ -29,21 +29,21 @@ UTF-8 (.tsv, .csv or .jsonl by its name), or a .txt in the format of bAbI:
 numbered lines, a tab before the answer of a question:
   1 Mary moved to the bathroom.
   2 Where is Mary?<TAB>bathroom<TAB>1
-A line that is wrong is named, and nothing is trained. Without files to validate
-with, a share of the questions is held out, chosen by --seed and the texts.
+An invalid line is an error that names the line. Without validation files, a
+share of the questions is held out, chosen by --seed and the texts.
 
 --answers says where answers come from:
-  known    they are some of those that the training files have
-  spans    the context has them word by word. A table may have the column start,
-           the character at which the answer begins, from 0 on; a .json is
-           SQuAD 1.1. Contexts may be long: they are read in windows
-  choices  they are given with each question, in JSON Lines:
+  known    the set of all answers in the training files
+  spans    the context contains the answer word for word. A table may have the
+           column start, the character at which the answer begins, from 0 on; a
+           .json is SQuAD 1.1. Contexts may be long: they are read in windows
+  choices  each question has choices, in JSON Lines:
            {"context": "...", "question": "...", "choices": ["a", "b"],
             "answer": "b"}
 
 The folder becomes a model for `regard answer`. Its folder `training` holds what
 --resume needs. The same command gives the same bits, for any number of threads,
-and whether it was stopped or not.
+also if it was stopped and resumed.
 
 Examples:
   regard sample answer --out stories
@@ -53,7 +53,8 @@ Examples:
 
 void add_data(App& app, TrainAnswerFlags& f) {
   const char* group = "Data";
-  app.add_option("--train", f.train, "Stories, questions, answers; once a file")
+  app.add_option("--train", f.train,
+                 "Stories, questions and answers; repeat it for several files")
       ->type_name("FILE")
       ->required()
       ->group(group);
@@ -218,32 +219,33 @@ void run(const TrainAnswerFlags& f, Ranks& ranks) {
 }
 
 void add_known_flags(App& app, TrainAnswerFlags& f) {
-  const char* group = "Model of known answers";
+  const char* group = "Options for known answers";
   app.add_option("--max-sentences", f.max_sentences,
-                 "Of a story, the last ones")
+                 "Read the last N sentences of a story")
       ->check(whole_between(1, 100000))
       ->capture_default_str()
       ->group(group);
-  app.add_option("--max-words", f.max_words, "Of a sentence, the first ones")
+  app.add_option("--max-words", f.max_words,
+                 "Read the first N words of a sentence")
       ->check(whole_between(1, 100000))
       ->capture_default_str()
       ->group(group);
-  app.add_option("--word-layers", f.word_layers,
-                 "Layers that read the words of a sentence before it becomes "
-                 "one vector")
+  app.add_option(
+         "--word-layers", f.word_layers,
+         "Layers over the words of a sentence, before they become one vector")
       ->check(whole_between(0, 1024))
       ->capture_default_str()
       ->group(group);
   app.add_flag("--shared-layers", f.shared_layers,
-               "All layers have the same weights")
+               "All layers share their weights")
       ->group(group);
   app.add_flag("--support", f.support,
-               "Learn from the numbers of supporting lines, too, which a .txt "
-               "has after the answer")
+               "Learn from the numbers of supporting lines, too, which follow "
+               "the answer in a .txt")
       ->group(group);
-  app.add_option("--blank-sentences", f.blank_sentences,
-                 "How often a blank sentence is put before another one while "
-                 "learning")
+  app.add_option(
+         "--blank-sentences", f.blank_sentences,
+         "Probability of a blank sentence before each sentence in training")
       ->check(real_between(0, 0.95))
       ->capture_default_str()
       ->group(group);
@@ -254,24 +256,26 @@ void add_known_flags(App& app, TrainAnswerFlags& f) {
 }
 
 void add_window_flags(App& app, TrainAnswerFlags& f) {
-  const char* group = "Model of spans or choices";
+  const char* group = "Options for spans and choices";
   app.add_option("--max-length", f.encoder.max_length,
-                 "Tokens that are read at once: the question, the choice, and "
-                 "a window of the context")
+                 "Tokens of an input: the question, the choice, and a window "
+                 "of the context")
       ->check(whole_between(16, 100000))
       ->capture_default_str()
       ->group(group);
-  app.add_option("--token-dropout", f.token_dropout,
-                 "Tokens that are read as unknown while learning")
+  app.add_option(
+         "--token-dropout", f.token_dropout,
+         "Share of the tokens replaced by the unknown token in training")
       ->check(real_between(0, 0.95))
       ->capture_default_str()
       ->group(group);
   app.add_option("--overlap", f.overlap,
-                 "Of spans: tokens that two windows have in common")
+                 "For spans: tokens that two windows share")
       ->check(whole_between(0, 100000))
       ->capture_default_str()
       ->group(group);
-  app.add_option("--max-answer", f.max_answer, "Of spans: tokens of an answer")
+  app.add_option("--max-answer", f.max_answer,
+                 "For spans: maximum number of tokens of an answer")
       ->check(whole_between(1, 100000))
       ->capture_default_str()
       ->group(group);

@@ -47,25 +47,25 @@ struct TrainCaptionFlags {
 constexpr const char* kFooter =
     R"(A file of captions is a table with a column `picture`, the name of a file in
 --pictures (JPEG, PNG or WebP), and a column `caption`, in UTF-8; a picture may
-have several captions, each on a line of its own. The file's name says what it
-is: .tsv (tabs), .csv (commas and quotes) or .jsonl. A line that is wrong and a
-picture that cannot be read are named, and nothing is trained. Without a file to
-validate with, a share of the pictures is held out, chosen by --seed and their
-names.
+have several captions, each on a line of its own. The formats are
+.tsv (tabs), .csv (commas and quotes) and .jsonl. An invalid line and a picture
+that cannot be read are errors that name it. Without a validation file, a share
+of the pictures is held out, chosen by --seed and their names.
 
-What the model sees of a picture, whose middle square is resized to --side:
-  --features patches       the colours of --patch x --patch pixels; all is learnt
-  --features mobilenet-v2  what MobileNetV2 makes of it, whose weights are
-                           --network: those of torchvision, as safetensors. They
-                           are not trained. What it makes of each picture is
-                           computed once and kept beside the captions, in
+The middle square of each picture is resized to --side. The encoder reads:
+  --features patches       the colours of --patch x --patch pixels
+  --features mobilenet-v2  the last convolution of MobileNetV2 with the weights
+                           in --network: those of torchvision, as safetensors.
+                           They are not trained. The features of each picture
+                           are computed once and stored next to the captions, in
                            NAME.features.safetensors.
 
 The folder becomes a model for `regard caption`: config.json, model.safetensors,
-the tokenizer, features.safetensors for MobileNetV2, and a card, README.md. Its
-folder `training` holds what --resume needs. Ctrl-C saves and ends, with the
-model as it is, once there is a milestone. The same command gives the same bits,
-for any number of threads, and whether it was stopped or not.
+the tokenizer, features.safetensors for MobileNetV2, and a model card,
+README.md. Its folder `training` holds what --resume needs. Ctrl-C saves and
+ends; once there is a milestone, it also writes the model so far. The same
+command gives the same bits, for any number of threads, also if it was stopped
+and resumed.
 
 Examples:
   regard sample caption --out shapes
@@ -76,7 +76,7 @@ Examples:
 
 void add_data(App& app, TrainCaptionFlags& f) {
   const char* group = "Data";
-  app.add_option("--pictures", f.pictures, "Where the pictures are")
+  app.add_option("--pictures", f.pictures, "The folder of the pictures")
       ->type_name("FOLDER")
       ->required()
       ->group(group);
@@ -90,7 +90,7 @@ void add_data(App& app, TrainCaptionFlags& f) {
 
 void add_pictures(App& app, TrainCaptionFlags& f) {
   const char* group = "Pictures";
-  app.add_option("--features", f.features, "What the model sees of a picture")
+  app.add_option("--features", f.features, "Input of the encoder")
       ->check(member_of({"patches", "mobilenet-v2"}))
       ->capture_default_str()
       ->group(group);
@@ -98,11 +98,12 @@ void add_pictures(App& app, TrainCaptionFlags& f) {
                  "Weights of MobileNetV2, for --features mobilenet-v2")
       ->type_name("FILE")
       ->group(group);
-  app.add_option("--side", f.side, "Pixels of the square that is seen")
+  app.add_option("--side", f.side, "Side of the square input, in pixels")
       ->check(whole_between(1, 4096))
       ->capture_default_str()
       ->group(group);
-  app.add_option("--patch", f.patch, "Pixels of a patch; divides --side")
+  app.add_option("--patch", f.patch,
+                 "Side of a patch, in pixels; divides --side")
       ->check(whole_between(1, 4096))
       ->capture_default_str()
       ->group(group);
@@ -321,7 +322,7 @@ Command add_train_caption(App& train, Ranks& ranks) {
   learning.average = 1;
   learning.batch_tokens = 2048;
   App* app = train.add_subcommand(
-      "caption", "A captioner, from pictures and what was said of them");
+      "caption", "A captioner, from pictures and their captions");
   app->footer(kFooter);
   add_data(*app, *flags);
   add_pictures(*app, *flags);
@@ -333,7 +334,7 @@ Command add_train_caption(App& train, Ranks& ranks) {
       ->capture_default_str()
       ->group("Model");
   app->add_option("--max-length", flags->layers.max_length,
-                  "Pieces of a caption, at most")
+                  "Maximum number of tokens of a caption")
       ->check(whole_between(2, 10000))
       ->capture_default_str()
       ->group("Model");

@@ -46,32 +46,32 @@ struct TrainClassifyFlags {
 
 constexpr const char* kFooter =
     R"(A file of examples is a table with a column `text` and a column `label`, in
-UTF-8; its name says what it is:
+UTF-8, in a format given by its extension:
   .tsv    a header and fields with tabs between them:   text<TAB>label
                                                         I loved it.<TAB>good
   .csv    the same with commas and quotes:              "Oh, well.",bad
   .jsonl  an object per line:              {"text": "Oh, well.", "label": "bad"}
-A line that is wrong is named, and nothing is trained. Without a file to
-validate with, a share of the texts is held out, chosen by --seed and the texts
-themselves, so that it is the same in every run.
+An invalid line is an error that names the line. Without a validation file, a
+share of the texts is held out, chosen by --seed and the texts themselves, so
+that it is the same in every run.
 
---from trains a pretrained encoder further: a folder as Hugging Face and
-sentence-transformers write it, of the BERT, RoBERTa or DistilBERT kind. Its
-tokenizer, sizes and pooling are taken with its weights, and a linear layer is
-put on top; --max-length is its own. What is not given is then: --epochs 4
+--from fine-tunes a pretrained encoder: a folder of Hugging Face or
+sentence-transformers with BERT, RoBERTa or DistilBERT. Its tokenizer, sizes,
+pooling and weights are used, with a linear layer on top, and its maximum length
+if --max-length is not given. Other defaults are then: --epochs 4
 --schedule linear --lr 0.0001 --warmup (a tenth of the updates)
 --batch-tokens 1024 --weight-decay 0.01 --clip 1 --beta2 0.999
 --attention-dropout 0.1.
 
---begin-with trains a classifier of this program further, on other texts with the
-same labels. Its tokenizer, sizes, labels and weights are taken; its --max-length
-and --truncate, too, where they are not given.
+--begin-with continues training a classifier of this program, on other texts
+with the same labels. Its tokenizer, sizes, labels and weights are used; its
+--max-length and --truncate, too, if they are not given.
 
 The folder becomes a model for `regard classify`: config.json,
-model.safetensors, the tokenizer, and a card, README.md. Its folder `training`
-holds what --resume needs. Ctrl-C saves and ends, with the model as it is, once
-there is a milestone. The same command gives the same bits, for any number of
-threads, and whether it was stopped or not.
+model.safetensors, the tokenizer, and a model card, README.md. Its folder
+`training` holds what --resume needs. Ctrl-C saves and ends; once there is a
+milestone, it also writes the model so far. The same command gives the same
+bits, for any number of threads, also if it was stopped and resumed.
 
 Examples:
   regard sample classify --out reviews
@@ -90,12 +90,12 @@ void add_data(App& app, TrainClassifyFlags& f) {
       ->type_name("FILE")
       ->required()
       ->group(group);
-  app.add_option("--from", f.from, "A pretrained encoder to train further")
+  app.add_option("--from", f.from, "Fine-tune this pretrained encoder")
       ->type_name("FOLDER")
       ->group(group);
   app.add_option("--begin-with", f.begin_with,
-                 "A classifier to train further: its pieces, sizes, labels and "
-                 "weights")
+                 "Continue training this classifier, with its tokenizer, "
+                 "sizes, labels and weights")
       ->type_name("FOLDER")
       ->group(group);
   add_held_out_flags(app, f.valid, f.valid_share);
@@ -317,14 +317,14 @@ Command add_train_classify(App& train, Ranks& ranks) {
         ->group("Model");
   };
   app->add_option("--truncate", flags->truncate,
-                  "What is left out of a text that has more tokens: its end, "
-                  "its start, or what follows its first quarter of them")
+                  "Which part of a longer text is dropped: its end, its start, "
+                  "or its middle (after a quarter of --max-length)")
       ->check(member_of({"end", "start", "middle"}))
       ->capture_default_str()
       ->group("Model");
   share("--smoothing", flags->smoothing, "Label smoothing");
   share("--token-dropout", flags->token_dropout,
-        "Tokens that are read as unknown");
+        "Share of the tokens replaced by the unknown token");
   add_learning_flags(*app, learning);
   app->exclude("--begin-with", kOfModel);
   std::vector<std::string> excluded = kOfModel;

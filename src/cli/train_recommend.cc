@@ -36,29 +36,30 @@ struct TrainRecommendFlags {
 };
 
 constexpr const char* kFooter =
-    R"(A log is a table of who took what and when, in UTF-8; its name says what it is:
+    R"(A log is a table of users, items and times, in UTF-8; its extension says which:
   .tsv    a header and fields with tabs between them:   user<TAB>item<TAB>time
                                                         ann<TAB>tea<TAB>1700000000
   .csv    the same with commas and quotes:              ann,"tea, green",2024-05-31
   .jsonl  an object per line:       {"user": "ann", "item": "tea", "time": 17}
-Times are numbers, or dates with the year first. --in-order: there is no column
-of times, the lines are in their order. --no-header: lines are `user item` in
+Times are numbers, or dates with the year first. --in-order: there is no time
+column, the lines are sorted already. --no-header: lines are `user item` in
 order of time, or `user item time`, with blanks between the fields (tabs in a
-.tsv, commas in a .csv). A line that is wrong is named, and nothing is trained.
+.tsv, commas in a .csv). An invalid line is an error that names the line.
 
-Users with fewer than --min-interactions are left out. Of every other, the last
-item is held out for the test and the one before it for validation, and the rest
-is learnt from; whoever has fewer than three items is learnt from whole.
+Users with fewer than --min-interactions are left out. For every other user, the
+last item is held out for the test and the one before it for validation; the
+rest is the training data. If a user has fewer than three items, all are used
+for training.
 
-The model reads the last --max-length items of a history by causal self
-attention (SASRec). --loss softmax learns the next item among all; --loss binary
-learns to tell it from --negatives random items, as SASRec does.
+The model reads the last --max-length items of a history with causal self
+attention (SASRec). --loss softmax is the cross entropy of the next item over
+all items; --loss binary is that against --negatives random items, as in SASRec.
 
 The folder becomes a model for `regard recommend`: config.json,
-model.safetensors, items.txt, interactions.tsv, and a card, README.md. Its
-folder `training` holds what --resume needs. Ctrl-C saves and ends, with the
-model as it is, once there is a milestone. The same command gives the same bits,
-for any number of threads, and whether it was stopped or not.
+model.safetensors, items.txt, interactions.tsv, and a model card, README.md. Its
+folder `training` holds what --resume needs. Ctrl-C saves and ends; once there
+is a milestone, it also writes the model so far. The same command gives the same
+bits, for any number of threads, also if it was stopped and resumed.
 
 Examples:
   regard sample recommend --out series
@@ -70,7 +71,7 @@ Examples:
 
 void add_data(App& app, TrainRecommendFlags& f) {
   const char* group = "Data";
-  app.add_option("--interactions", f.interactions, "Who took what, and when")
+  app.add_option("--interactions", f.interactions, "Users, items and times")
       ->type_name("FILE")
       ->required()
       ->group(group);
@@ -84,7 +85,7 @@ void add_data(App& app, TrainRecommendFlags& f) {
       ->capture_default_str()
       ->group(group);
   app.add_flag("--in-order", f.in_order,
-               "There are no times: the lines are in their order")
+               "There is no time column: the lines are sorted already")
       ->group(group);
   app.add_flag("--no-header", f.no_header,
                "Lines are `user item`, or `user item time`")
@@ -221,22 +222,22 @@ Command add_train_recommend(App& train, Ranks& ranks) {
   learning.warmup = 100;
   learning.average = 5;
   learning.batch_tokens = 1024;
-  App* app = train.add_subcommand("recommend",
-                                  "A recommender, from who took what and when");
+  App* app = train.add_subcommand(
+      "recommend", "A recommender, from interactions of users and items");
   app->footer(kFooter);
   add_data(*app, *flags);
   add_layer_flags(*app, encoder);
   app->add_option("--max-length", encoder.max_length,
-                  "Items of a history that are read, from its end")
+                  "Maximum number of items of a history, the last ones")
       ->check(whole_between(1, 100000))
       ->capture_default_str()
       ->group("Model");
-  app->add_option("--loss", flags->loss, "What is learnt at each place")
+  app->add_option("--loss", flags->loss, "Loss of the next item")
       ->check(member_of({"softmax", "binary"}))
       ->capture_default_str()
       ->group("Model");
   app->add_option("--negatives", flags->negatives,
-                  "Random items for each place, of --loss binary")
+                  "With --loss binary: random items per position")
       ->check(whole_between(1, 10000))
       ->capture_default_str()
       ->group("Model");

@@ -53,7 +53,7 @@ struct TrainSummarizeFlags {
 
 constexpr const char* kFooter =
     R"(A file of examples is a table with a column `text` and a column `summary`, in
-UTF-8; its name says what it is:
+UTF-8, in a format given by its extension:
   .tsv    a header and fields with tabs between them:   text<TAB>summary
                                  Ada: Tea? Ben: Yes!<TAB>Ada and Ben have tea.
   .csv    the same with commas and quotes; a text may have several lines:
@@ -61,20 +61,20 @@ UTF-8; its name says what it is:
                                  Ben: Yes!","Ada and Ben have tea."
   .jsonl  an object per line:
              {"text": "Ada: Tea?\nBen: Yes!", "summary": "Ada and Ben have tea."}
-A line that is wrong is named, and nothing is trained. Without a file to
-validate with, a share of the texts is held out, chosen by --seed and the texts
-themselves.
+An invalid line is an error that names the line. Without a validation file, a
+share of the texts is held out, chosen by --seed and the texts themselves.
 
-The model is an encoder and a decoder that may copy: each piece of a summary is
-written, or taken from where one more attention head looks in the text, and a
-gate learns which (See et al., 2017). So it can name what it has never seen,
-where pieces are not whole words. --no-copy leaves that out.
+The model is an encoder-decoder Transformer with a copy mechanism
+(pointer-generator, See et al., 2017): each token of a summary is generated from
+the vocabulary or copied from the text by one more attention head, and a gate
+learns which. So it can copy names that it has never seen. --no-copy turns this
+off.
 
 The folder becomes a model for `regard summarize`: config.json,
-model.safetensors, the tokenizer, and a card, README.md. Its folder `training`
-holds what --resume needs. Ctrl-C saves and ends, with the model as it is, once
-there is a milestone. The same command gives the same bits, for any number of
-threads, and whether it was stopped or not.
+model.safetensors, the tokenizer, and a model card, README.md. Its folder
+`training` holds what --resume needs. Ctrl-C saves and ends; once there is a
+milestone, it also writes the model so far. The same command gives the same
+bits, for any number of threads, also if it was stopped and resumed.
 
 Examples:
   regard sample summarize --out dialogues
@@ -106,11 +106,10 @@ void add_model(App& app, TrainSummarizeFlags& f) {
       ->check(whole_between(1, 1024))
       ->capture_default_str()
       ->group(group);
-  app.add_flag("--no-copy", f.no_copy, "Nothing is copied from the text")
-      ->group(group);
+  app.add_flag("--no-copy", f.no_copy, "No copy mechanism")->group(group);
   app.add_option("--max-length", f.layers.max_length,
-                 "Longer texts and summaries, in pieces, are left out, and the "
-                 "model reads none")
+                 "Maximum number of tokens of a text or summary; longer ones "
+                 "are left out")
       ->check(whole_between(2, 1000000))
       ->capture_default_str()
       ->group(group);

@@ -50,31 +50,31 @@ struct TrainVideoFlags {
 };
 
 constexpr const char* kFooter =
-    R"(A list of clips is a table with a column `clip`, a file as seen from the folder
+    R"(A list of clips is a table with a column `clip`, a file relative to the folder
 of the table, and a column `label`, in UTF-8 (.tsv, .csv or .jsonl):
   clip<TAB>label
   clips/0017.npy<TAB>wave
 A clip is a video that FFmpeg's libraries read, or a NumPy array (.npy):
-  [frames, features]            what another model says of each frame
-  [frames, joints, 2 or 3]      where the joints of a body are
+  [frames, features]            features of each frame, by any other model
+  [frames, joints, 2 or 3]      positions of the joints of a body
   [frames, height, width]       grey pictures, uint8
   [frames, height, width, 3]    pictures in red, green and blue, uint8
-All are of one kind. Videos become pictures of --size x --size, cut into patches
-of --patch x --patch. The model also reads how everything changes from a frame to
-the next, or to each of --steps frames later; of joints, which it sees from the
-middle of the body and in its size, the distance of each pair, too. --window 3
-lets each token tell of its frame, the one before and the one after. --resample
-brings short clips to --frames frames as well.
+All clips of a table are of one kind. Videos are resized to --size x --size and
+split into patches of --patch x --patch. A token also contains the change of
+each number until the next frame, or until each of --steps frames later. Joints
+are normalised by the middle and the size of the body; their pairwise distances
+are included. --window 3 adds the frames before and after to each token.
+--resample stretches short clips to --frames frames.
 
-While it learns, each clip is changed by chance: --crop, --mirror, --rotate,
---stretch, --noise, --hide. Leave out what would change the label: a clip in a
-mirror moves to the other side.
+Data augmentation, in training only: --crop, --mirror, --rotate, --stretch,
+--noise, --hide. Do not use what would change the label: mirroring, for example,
+turns left into right.
 
 The folder becomes a model for `regard video`: config.json, model.safetensors,
-and a card, README.md. Its folder `training` holds what --resume needs. Ctrl-C
-saves and ends, with the model as it is, once there is a milestone. The same
-command gives the same bits, for any number of threads, and whether it was
-stopped or not.
+and a model card, README.md. Its folder `training` holds what --resume needs.
+Ctrl-C saves and ends; once there is a milestone, it also writes the model so
+far. The same command gives the same bits, for any number of threads, also if it
+was stopped and resumed.
 
 Examples:
   regard sample video --out shapes
@@ -101,22 +101,21 @@ void add_data(App& app, TrainVideoFlags& f) {
 void add_model(App& app, TrainVideoFlags& f) {
   const char* group = "Model";
   app.add_option("--frames", f.frames,
-                 "Frames of a clip that are read, evenly, where it has more")
+                 "Maximum number of frames of a clip, evenly spaced")
       ->capture_default_str()
       ->check(whole_between(1, 4096))
       ->group(group);
   app.add_flag("--resample", f.resample,
-               "Shorter clips become as many frames, too")
+               "Stretch shorter clips to --frames, too")
       ->group(group);
   app.add_option("--steps", f.steps,
-                 "Changes that are read: until so many frames later, as in "
-                 "1,4")
+                 "Include the change until so many frames later, as in 1,4")
       ->type_name("LIST")
       ->check(check_numbers)
       ->capture_default_str()
       ->group(group);
   app.add_option("--window", f.window,
-                 "Frames that a token tells of, those around its own: odd")
+                 "Frames per token, centred at its own: an odd number")
       ->check(whole_between(1, 63))
       ->capture_default_str()
       ->group(group);
@@ -126,7 +125,7 @@ void add_model(App& app, TrainVideoFlags& f) {
       ->group(group);
   add_layer_flags(app, f.encoder);
   app.add_option("--pooling", f.encoder.pooling,
-                 "How the tokens of a clip become one vector")
+                 "How the vectors of the tokens are pooled")
       ->check(member_of({"first", "mean", "attention"}))
       ->capture_default_str()
       ->group(group);
@@ -146,20 +145,23 @@ void add_augmentation(App& app, TrainVideoFlags& f) {
         ->capture_default_str()
         ->group(group);
   };
-  share("--crop", a.crop, 0.95, "Share of a clip's time left out, at most");
-  app.add_flag("--mirror", a.mirror, "Left and right change places in half")
+  share("--crop", a.crop, 0.95, "Leave out up to this share of a clip's time");
+  app.add_flag("--mirror", a.mirror, "Swap left and right in half of the clips")
       ->group(group);
   app.add_option("--mirror-pairs", f.mirror_pairs,
-                 "Joints that change places then: 3,4,5,6 or 3-6 is 3 with 4 "
-                 "and 5 with 6, counted from 0")
+                 "Joints to swap then: 3,4,5,6 or 3-6 is 3 with 4 and 5 with "
+                 "6, counted from 0")
       ->type_name("LIST")
       ->check(check_numbers)
       ->group(group);
-  share("--rotate", a.rotate, 3.15, "Of joints, in radians, at most");
-  share("--stretch", a.stretch, 0.95, "Of joints, along each axis, at most");
-  share("--noise", a.noise, 10, "Deviation of what is added to each number");
+  share("--rotate", a.rotate, 3.15,
+        "Rotate joints by up to this angle, in radians");
+  share("--stretch", a.stretch, 0.95,
+        "Scale joints along each axis by up to this share");
+  share("--noise", a.noise, 10,
+        "Standard deviation of the noise added to each number");
   share("--hide", a.hide, 0.95,
-        "Joints, features or patches not seen in a clip");
+        "Share of joints, features or patches hidden in a clip");
 }
 
 // Throws UsageError for an option that such clips do not have.
@@ -340,7 +342,8 @@ Command add_train_video(App& train, Ranks& ranks) {
   learning.average = 1;
   learning.batch_tokens = 1024;
   App* app = train.add_subcommand(
-      "video", "What clips show, from clips and their labels");
+      "video",
+      "A clip classifier, from videos or other clips and their labels");
   app->footer(kFooter);
   add_data(*app, *flags);
   add_model(*app, *flags);

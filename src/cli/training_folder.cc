@@ -70,12 +70,11 @@ void tell_ranks(const train::TrainingOptions& options, Ranks& ranks) {
   ranks.check_threads(options.threads);
   const std::int64_t idle = ranks.launched() - options.accumulate;
   if (idle <= 0) return;
-  std::fprintf(
-      stderr,
-      "an update has %lld batches, so that %lld of %d ranks have none; "
-      "--accumulate says how many it has\n",
-      static_cast<long long>(options.accumulate), static_cast<long long>(idle),
-      ranks.launched());
+  std::fprintf(stderr,
+               "an update has %lld batches, so %lld of %d ranks have no work; "
+               "--accumulate sets the number of batches\n",
+               static_cast<long long>(options.accumulate),
+               static_cast<long long>(idle), ranks.launched());
 }
 
 std::string mean_of(const train::TrainingResult& result, const char* joint) {
@@ -94,7 +93,7 @@ TrainingFolder::TrainingFolder(const LearningFlags& flags, const char* command,
       work_(folder_ / "training") {
   if (ranks.first()) {
     require(flags.resume || !fs::exists(work_), command, "'", work_.string(),
-            "' holds a training already; go on with it by --resume, or choose "
+            "' already holds a training; continue it with --resume, or choose "
             "another --out");
     goes_on_ = flags_.resume && fs::exists(train::checkpoint_path(work_));
   }
@@ -145,7 +144,7 @@ TrainingFolder::Outcome TrainingFolder::run(
   if (stopped) {
     const std::string text = fmt::format(
         "stopped and saved after update {}; the same command with --resume "
-        "goes on. {}\n",
+        "continues it. {}\n",
         result.updates,
         history.milestones.empty()
             ? "There is no model before the first milestone"

@@ -51,7 +51,7 @@ TrainingScreen::TrainingScreen(std::int64_t max_updates, const char* unit)
 
 void TrainingScreen::on_start(std::int64_t updates) {
   if (updates > 0) {
-    std::fprintf(stderr, "going on after update %lld\n",
+    std::fprintf(stderr, "resuming after update %lld\n",
                  static_cast<long long>(updates));
   }
   last_line_ = std::chrono::steady_clock::now();

@@ -55,14 +55,16 @@ struct TranslateFlags {
 };
 
 constexpr const char* kFooter =
-    R"(Sentences come from the command line, from a file, or else from standard input,
-a line each, and their translations go to standard output in the same order. A
-blank line stays blank. A line of several sentences is cut into them and joined
-again; --nbest, --align, --show and --whole take it as one. With --nbest there is a line for each: number of the
-sentence, score, translation, tabs between them. --align draws where each word
-of the translation looked in the source; with --json it gives the numbers. --show
-draws each head of one layer: of the decoder onto the source (cross), or of the
-encoder or decoder onto its own text. `regard view` shows them all.
+    R"(Sentences come from the command line, from a file, or from standard input, one
+per line, and their translations go to standard output in the same order. A
+blank line stays blank. A line with several sentences is split into sentences,
+and their translations are joined again; --nbest, --align, --show and --whole
+take the line as one sentence. --nbest prints a line for each translation:
+number of the sentence, score, translation, separated by tabs. --align draws
+which source words each word of the translation attends to; with --json it
+prints the numbers. --show draws each head of one layer: cross attention from
+decoder to source, or self attention of the encoder or decoder. `regard view`
+shows all of them.
 
 Examples:
   regard translate "I would like a cup of tea."
@@ -307,7 +309,7 @@ void run_translate(const TranslateFlags& flags, Ranks& ranks) {
   } else {
     // Somebody who typed no sentence would wait, and so would we.
     if (isatty(STDIN_FILENO) != 0) {
-      std::fputs("A sentence a line; Ctrl-D ends.\n", stderr);
+      std::fputs("One sentence per line; Ctrl-D ends.\n", stderr);
     }
     std::ios::sync_with_stdio(false);
     translate_stream(work, output);
@@ -326,19 +328,18 @@ Command add_translate(App& program, Ranks& ranks) {
   app->add_option(
          "--model", flags->model,
          "Folder that `regard train translate` made, or one of CTranslate2 or "
-         "Hugging Face (Marian, T5, BART); if not given, the "
-         "translator that comes with the program: English and "
-         "Chinese, both ways")
+         "Hugging Face (Marian, T5, BART); if not given, the bundled "
+         "translator: English and Chinese, both ways")
       ->type_name("FOLDER");
-  app->add_option("--input", flags->input, "A sentence a line")
+  app->add_option("--input", flags->input, "Sentences, one per line")
       ->type_name("FILE");
   app->add_option("--to", flags->to,
-                  "Language, for a model that knows both directions; where one "
-                  "is zh, the script of a sentence can tell");
-  app->add_option("--beam", flags->beam, "Hypotheses kept; 1 is greedy")
+                  "Target language, for a model with both directions; if one "
+                  "is zh, the script of the sentence decides");
+  app->add_option("--beam", flags->beam, "Beam width; 1: greedy")
       ->check(whole_between(1, 1000))
       ->capture_default_str();
-  app->add_option("--nbest", flags->nbest, "Translations shown of each")
+  app->add_option("--nbest", flags->nbest, "Translations shown per sentence")
       ->check(whole_between(1, 1000))
       ->capture_default_str();
   app->add_option("--length-penalty", flags->length_penalty,
@@ -347,30 +348,30 @@ Command add_translate(App& program, Ranks& ranks) {
       ->check(real_between(0, std::numeric_limits<double>::infinity()))
       ->capture_default_str();
   app->add_option("--max-length", flags->max_length,
-                  "Most pieces of a translation; 0: 2 * source + 20")
+                  "Longest translation, in tokens; 0: 2 * source + 20")
       ->check(whole_between(0, 100000))
       ->capture_default_str();
-  app->add_option("--batch", flags->batch, "Sentences at once")
+  app->add_option("--batch", flags->batch, "Sentences per batch")
       ->check(whole_between(1, 100000))
       ->capture_default_str();
-  app->add_flag("--whole", flags->whole,
-                "Take a line as one sentence, however many it has");
-  app->add_flag("--align", flags->align, "Show where each word looked");
+  app->add_flag("--whole", flags->whole, "Do not split lines into sentences");
+  app->add_flag("--align", flags->align,
+                "Show which source words each word attends to");
   app->add_flag("--show", flags->show,
-                "Draw what each head of one layer looked at");
+                "Draw the attention of each head of one layer");
   app->add_option("--attention", flags->attention,
                   "With --show: cross, encoder or decoder")
       ->check(member_of({"cross", "encoder", "decoder"}))
       ->type_name("KIND")
       ->capture_default_str();
   app->add_option("--layer", flags->layer,
-                  "With --show: which; the last but one if not given")
+                  "With --show: the layer; the last but one if not given")
       ->type_name("N")
       ->check(whole_between(0, 10000));
   add_picture_flags(*app, flags->head, flags->top);
   app->add_flag("--json", flags->json, "A line of JSON for each translation");
   add_weights_flag(*app, flags->weights);
-  app->add_option("--threads", flags->threads, "0: one for each core")
+  app->add_option("--threads", flags->threads, "0: one per core")
       ->check(whole_between(0, 1024))
       ->capture_default_str();
   return {app, [flags, &ranks] { run_translate(*flags, ranks); }, true};

@@ -45,23 +45,24 @@ void run_translation_demonstration(const std::string& command) {
       tasks::Translator::load(bundled_translator());
   const Screen screen = standard_output(ColorWhen::kAuto);
   print(
-      "A Transformer that this program trained translates between English and\n"
-      "Chinese. A line is a word of the translation, a column a word of the\n"
-      "source; the stronger the cell, the more that word looked there.\n\n");
+      "A Transformer that was trained with this program translates between\n"
+      "English and Chinese. A row is a word of the translation, a column a "
+      "word\n"
+      "of the source; a darker cell is a larger attention weight.\n\n");
   show(translator, kEnglish, "zh", screen);
   show(translator, kChinese, "en", screen);
   print(fmt::format(
       "Your own sentence:   {0} translate \"...\"\n"
       "In a browser:        {0} view\n"
-      "What a text is:      {0} classify --explain \"The soup was not bad.\"\n"
-      "Who has what where:  {0} answer --context examples/story.txt \"Where is "
+      "Classify a text:     {0} classify --explain \"The soup was not bad.\"\n"
+      "Answer a question:   {0} answer --context examples/story.txt \"Where is "
       "Ada?\"\n"
-      "What came of it:     {0} summarize examples/dialogue.txt\n"
-      "What comes next:     {0} recommend --why --history \"Harbour 1, Harbour "
+      "Summarize:           {0} summarize examples/dialogue.txt\n"
+      "Recommend items:     {0} recommend --why --history \"Harbour 1, Harbour "
       "2\"\n"
-      "What a picture is:   {0} caption --show examples/shapes.png\n"
-      "What a clip shows:   {0} video examples/shapes/orbits.npy\n"
-      "Attention by itself: {0} attend\n"
+      "Describe a picture:  {0} caption --show examples/shapes.png\n"
+      "Classify a clip:     {0} video examples/shapes/orbits.npy\n"
+      "Attention only:      {0} attend\n"
       "All commands:        {0} --help\n",
       command));
 }

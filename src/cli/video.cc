@@ -41,16 +41,17 @@ struct VideoFlags {
 };
 
 constexpr const char* kFooter =
-    R"(Clips are videos or NumPy arrays (.npy), as `regard train video --help` tells;
-they come from the command line, or from a table (.tsv, .csv, .jsonl) with a
-column `clip`. For each there is a line: label, tab, probability; with --top K
-the K likeliest labels. --score compares with the column `label` of the table and
-prints accuracy, macro F1 and the confusion matrix. --views K asks K times, once
-for all and else for parts of the clip's time, and takes the mean.
+    R"(Clips are videos or NumPy arrays (.npy) as described in `regard train video
+--help`. They come from the command line, or from a table (.tsv, .csv, .jsonl)
+with a column `clip`. The output has a line for each: label, tab, probability;
+with --top K the K most likely labels. --score compares with the column `label`
+of the table and prints accuracy, macro F1 and the confusion matrix. --views K
+averages K predictions, one for the whole clip and the others for parts of its
+time.
 
---view opens a page with one clip as a film strip, and what every head looked at
-in its frames; --export writes that page into a file. `regard view --help` tells
-who can reach it.
+--view opens a page with one clip as a film strip, and the attention of every
+head over its frames; --export writes that page into a file. `regard view
+--help` says who can reach it.
 
 Examples:
   regard video examples/shapes/orbits.npy
@@ -137,8 +138,8 @@ void run(const VideoFlags& flags) {
       flags.weights);
   if (flags.model.empty()) {
     std::fputs(
-        "(the tiny model that comes with the program: it learnt from "
-        "generated clips of a shape that moves; --model names another)\n",
+        "(using the tiny bundled model, trained on generated clips of a moving "
+        "shape; --model names another)\n",
         stderr);
   }
   if (page) return show_in_browser(model, flags);
@@ -165,29 +166,29 @@ void run(const VideoFlags& flags) {
 
 Command add_video(App& program) {
   const auto flags = std::make_shared<VideoFlags>();
-  App* app = program.add_subcommand("video", "Say what clips show");
+  App* app = program.add_subcommand("video", "Classify video and motion clips");
   app->footer(kFooter);
   app->add_option("CLIPS", flags->clips, "Videos or .npy files")
       ->type_name("FILE");
   app->add_option("--model", flags->model,
                   "Folder that `regard train video` made; if not given, a tiny "
-                  "one that knows how shapes move")
+                  "bundled one for moving shapes")
       ->type_name("FOLDER");
   app->add_option("--input", flags->input, "A table of clips")
       ->type_name("FILE");
-  app->add_option("--views", flags->views, "Parts of a clip that are asked")
+  app->add_option("--views", flags->views, "Predictions per clip to average")
       ->check(whole_between(1, 100))
       ->capture_default_str();
-  app->add_option("--top", flags->top, "Labels shown of each clip")
+  app->add_option("--top", flags->top, "Labels shown per clip")
       ->check(whole_between(1, 1000000))
       ->capture_default_str();
   app->add_flag("--score", flags->score, "Compare with the labels of --input");
   app->add_flag("--view", flags->view,
-                "Show what every head looked at in the browser");
+                "Show the attention of every head in the browser");
   app->add_flag("--json", flags->json, "JSON, a line for each clip");
   add_page_options(*app, flags->page, "The page");
   add_weights_flag(*app, flags->weights);
-  app->add_option("--threads", flags->threads, "0: one for each core")
+  app->add_option("--threads", flags->threads, "0: one per core")
       ->check(whole_between(0, 1024))
       ->capture_default_str();
   return {app, [flags] { run(*flags); }};

@@ -38,23 +38,24 @@ struct ViewFlags {
 
 constexpr const char* kFooter =
     R"(The page shows every layer and head at once, one head in full, or its weights as
-lines between the tokens. It stands at an address of this machine that no other
-can reach, until Ctrl-C; --host changes that, and then whoever reaches the
-address may use the model. Nothing is ever fetched from the network.
+lines between the tokens. It is served until Ctrl-C at an address of this
+machine that no other machine can reach; --host changes that, and then anyone
+who can reach the address can use the model. Nothing is fetched from the
+network.
 
---weights takes what any model gave: a safetensors file with tensors
-[layers, heads, queries, keys], named encoder, decoder and cross where there are
-such, or one [heads, queries, keys] a layer, named layer.0, layer.1, ...
+--weights shows the attention weights of any model: a safetensors file with
+tensors [layers, heads, queries, keys], named encoder, decoder and cross if they
+exist, or one [heads, queries, keys] per layer, named layer.0, layer.1, ...
 --tokens is JSON: ["a", "b"] for self attention, {"source": [...], "target":
 [...]} for a model with a decoder, {"queries": [...], "keys": [...]} for one
 attention.
 
-The page opens at the most telling head: where it looks depends most on who
-asks. --attention, --layer and --head name another, or narrow the choice.
+The page opens at the most telling head, whose attention depends most on the
+query. --attention, --layer and --head choose another, or narrow the choice.
 
---export writes one file that works offline and asks for nothing. --layers and
---heads say which weights go into it (0-3, or 0,5,11); small pictures and
-statistics of all heads are always there.
+--export writes one file that works offline and makes no requests. --layers and
+--heads choose the weights in it (0-3, or 0,5,11); small heat maps and
+statistics of all heads are always included.
 
 Examples:
   regard view
@@ -65,7 +66,7 @@ Examples:
   regard view --model all-MiniLM-L6-v2 \
       "The animal didn't cross the street because it was too tired." \
       --beside "The animal didn't cross the street because it was too wide."
-      the heads in which "it" looks at a noun come first
+      the heads in which "it" attends to a noun come first
   regard view --model SmolLM2-135M-Instruct.gguf "The cat" --max-tokens 20
   regard view --weights bert.safetensors --tokens tokens.json
   regard view --weights w.safetensors --tokens t.json --layers 0-3 --export w.html)";
@@ -82,7 +83,7 @@ void check(const ViewFlags& flags) {
     throw UsageError("a sentence needs a --model to read it");
   }
   if (!flags.beside.empty() && flags.sentence.empty()) {
-    throw UsageError("--beside: give the sentence that it stands beside, too");
+    throw UsageError("--beside needs a first sentence to compare with");
   }
   check_page_options(flags.page);
   if (!flags.page.export_to.empty() && flags.weights.empty() &&
@@ -181,36 +182,34 @@ void run_view(ViewFlags flags) {
 }
 
 void add_input_options(App& app, ViewFlags& flags) {
-  const std::string group = "What to look at";
-  app.add_option("SENTENCE", flags.sentence,
-                 "What the model reads, to begin with")
+  const std::string group = "Input";
+  app.add_option("SENTENCE", flags.sentence, "The first text to show")
       ->type_name("TEXT");
   app.add_option("--model", flags.reader.model,
                  "A translator, as for `regard translate`; an encoder, as for "
                  "`regard embed`; or a language model, as for `regard "
-                 "generate`. If not given, the translator that comes with the "
-                 "program")
+                 "generate`. If not given, the bundled translator")
       ->type_name("PATH")
       ->group(group);
   app.add_option("--beside", flags.beside,
-                 "Another sentence: the same head of both, side by side")
+                 "A second sentence: the same head of both, side by side")
       ->type_name("TEXT")
       ->group(group);
   app.add_option("--tokenizer", flags.reader.tokenizer,
-                 "The tokenizer of a language model that has none inside")
+                 "The tokenizer of a language model that contains none")
       ->type_name("PATH")
       ->group(group);
   app.add_option("--max-tokens", flags.reader.max_tokens,
-                 "A language model goes on with the text by at most N tokens")
+                 "A language model continues the text by at most N tokens")
       ->type_name("N")
       ->check(whole_between(0, 10000))
       ->capture_default_str()
       ->group(group);
   app.add_option("--to", flags.reader.to,
-                 "Language, for a model that knows both directions")
+                 "Target language, for a model with both directions")
       ->type_name("LANG")
       ->group(group);
-  app.add_option("--beam", flags.reader.beam, "Hypotheses kept; 1 is greedy")
+  app.add_option("--beam", flags.reader.beam, "Beam width; 1: greedy")
       ->check(whole_between(1, 1000))
       ->capture_default_str()
       ->group(group);
@@ -221,17 +220,16 @@ void add_input_options(App& app, ViewFlags& flags) {
   app.add_option("--tokens", flags.tokens, "Their tokens, JSON; see below")
       ->type_name("FILE")
       ->group(group);
-  app.add_option(
-         "--attention", flags.attention,
-         "Where to open: encoder, decoder or cross, or what the weights "
-         "are called")
+  app.add_option("--attention", flags.attention,
+                 "The attention to show first: encoder, decoder or cross, or a "
+                 "name in the file of weights")
       ->type_name("NAME")
       ->group(group);
-  app.add_option("--layer", flags.layer, "Where to open: the layer, from 0")
+  app.add_option("--layer", flags.layer, "The layer to show first, from 0")
       ->type_name("L")
       ->check(whole_between(0, 9999))
       ->group(group);
-  app.add_option("--head", flags.head, "Where to open: the head, from 0")
+  app.add_option("--head", flags.head, "The head to show first, from 0")
       ->type_name("H")
       ->check(whole_between(0, 9999))
       ->group(group);
@@ -242,12 +240,12 @@ void add_input_options(App& app, ViewFlags& flags) {
 Command add_view(App& program) {
   const auto flags = std::make_shared<ViewFlags>();
   App* app = program.add_subcommand(
-      "view", "See what every head looks at, in the browser");
+      "view", "Show what every head attends to, in the browser");
   app->footer(kFooter);
   add_input_options(*app, *flags);
-  const std::string group = "How";
+  const std::string group = "Page and server";
   add_page_options(*app, flags->page, group);
-  app->add_option("--threads", flags->reader.threads, "0: one for each core")
+  app->add_option("--threads", flags->reader.threads, "0: one per core")
       ->check(whole_between(0, 1024))
       ->capture_default_str()
       ->group(group);

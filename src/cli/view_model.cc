@@ -24,11 +24,11 @@ ViewModel load_view_model(const ViewModelFlags& flags) {
   const tasks::ModelKind kind = tasks::find_model_kind(flags.model);
   const bool decoder = kind == tasks::ModelKind::kLanguageModel;
   if (kind != tasks::ModelKind::kTranslator && !flags.to.empty()) {
-    throw UsageError(decoder ? "--to: a language model only goes on"
-                             : "--to: an encoder only reads");
+    throw UsageError(decoder ? "--to: a language model only continues texts"
+                             : "--to: an encoder does not translate");
   }
   if (!decoder && flags.max_tokens > 0) {
-    throw UsageError("--max-tokens: only a language model goes on with a text");
+    throw UsageError("--max-tokens: only a language model continues a text");
   }
   if (!decoder && !flags.tokenizer.empty()) {
     throw UsageError("--tokenizer: this model has its own");

@@ -73,11 +73,11 @@ void share_one_heap() {
 
 void add_page_options(App& app, PageFlags& flags, const std::string& group) {
   app.add_option("--export", flags.export_to,
-                 "Write one page that works offline, and serve nothing")
+                 "Write one HTML file that works offline; start no server")
       ->type_name("FILE")
       ->group(group);
   app.add_option("--layers", flags.layers,
-                 "Layers whose weights the page holds; all if not given")
+                 "Layers whose weights the page contains; all if not given")
       ->type_name("LIST")
       ->check(check_numbers)
       ->group(group);

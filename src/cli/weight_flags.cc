@@ -31,7 +31,7 @@ std::string weights_name(ops::WeightStorage weights) {
 void add_weights_flag(App& app, ops::WeightStorage& weights) {
   app.add_choice<ops::WeightStorage>(
          "--weights", weights, names(),
-         "What the weights become in memory: float32 is exact; bfloat16, int8 "
+         "Type of the weights in memory: float32 is exact; bfloat16, int8 "
          "and int4 are smaller and less exact; as-stored computes with the "
          "integers of a quantised file")
       ->type_name("TYPE")

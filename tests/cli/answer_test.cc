@@ -150,7 +150,7 @@ TEST(BundledAnswerer, AnswersAtOnceAndSaysWhatItIs) {
                   "Where is Ada?", "Who has the key?"});
   ASSERT_EQ(asked.code, 0) << asked.err;
   EXPECT_THAT(asked.err,
-              HasSubstr("the tiny model that comes with the program"));
+              HasSubstr("the tiny bundled model, trained on generated"));
   std::istringstream lines(asked.out);
   for (const char* answer : {"library", "Emma"}) {
     std::string line;

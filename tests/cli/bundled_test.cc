@@ -124,7 +124,7 @@ TEST(BundledTranslator, IsMissedByAProgramThatWasMovedWithoutIt) {
   EXPECT_THAT(read_text(folder / "out"), IsEmpty());
   EXPECT_THAT(
       read_text(folder / "err"),
-      AllOf(HasSubstr("the one that comes with the program is not in '"),
+      AllOf(HasSubstr("the bundled model is not in '"),
             HasSubstr(
                 "share/regard/models/en-zh'; --model FOLDER names another")));
 }
@@ -133,7 +133,7 @@ TEST(BundledTranslator, TellsAPersonThatItWaitsForSentences) {
   const Ended typed =
       run_on_terminal({"translate"}, 80, kUtf8, "Thank you.\n\x04");
   EXPECT_EQ(typed.code, 0);
-  EXPECT_THAT(typed.out, HasSubstr("A sentence a line; Ctrl-D ends."));
+  EXPECT_THAT(typed.out, HasSubstr("One sentence per line; Ctrl-D ends."));
   // Nobody reads that from a pipe.
   EXPECT_THAT(run_regard({"translate"}, kUtf8).err, IsEmpty());
 }

@@ -92,7 +92,7 @@ TEST_F(ClassifyCommand, AStoppedTrainingGoesOnToTheSameBits) {
   rest.push_back("--resume");
   const Ended resumed = run_regard(rest);
   ASSERT_EQ(resumed.code, 0) << resumed.err;
-  EXPECT_THAT(resumed.err, HasSubstr("going on after update 6"));
+  EXPECT_THAT(resumed.err, HasSubstr("resuming after update 6"));
   ASSERT_EQ(run_regard(training("other", "12",
                                 {"--schedule", "constant", "--threads", "2"}))
                 .code,
@@ -243,7 +243,7 @@ TEST(BundledClassifier, AnswersAtOnceAndSaysWhatItIs) {
   EXPECT_EQ(good.code, 0) << good.err;
   EXPECT_THAT(good.out, ::testing::StartsWith("positive\t"));
   EXPECT_THAT(good.err,
-              HasSubstr("the tiny model that comes with the program"));
+              HasSubstr("the tiny bundled model, trained on generated"));
   EXPECT_THAT(run_regard({"classify", "The food was not wonderful."}).out,
               ::testing::StartsWith("negative\t"));
   EXPECT_THAT(run_regard({"classify",

@@ -192,7 +192,7 @@ TEST_F(Embed, AnEncoderIsSeenInTheViewer) {
   EXPECT_THAT(none.err, HasSubstr("--layer: there are layers 0 .. 1; got 2"));
   more = view;
   more.insert(more.end(), {"--to", "de"});
-  EXPECT_THAT(run_regard(more).err, HasSubstr("an encoder only reads"));
+  EXPECT_THAT(run_regard(more).err, HasSubstr("an encoder does not translate"));
 }
 
 TEST(ContentHash, ChangesWithEveryByteAndWithTheLength) {

@@ -175,7 +175,7 @@ TEST(GenerateUsage, BoundsAreTold) {
             "'nan' (see regard generate --help)\n");
   EXPECT_THAT(run_regard({"generate", "--model", "m", "--top-k", "3"}).err,
               HasSubstr("--top-k and --top-p choose what a --temperature above "
-                        "0 draws from"));
+                        "0 samples from"));
 }
 
 TEST(GenerateUsage, HelpTeachesByExample) {

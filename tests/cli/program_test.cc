@@ -258,9 +258,10 @@ TEST(Usage, IsRefusedWithCodeTwo) {
   expect_refusal({"layer", "a.npy", "--heads", "2"}, 2,
                  "LAYER: a layer comes from a .safetensors file (see regard "
                  "layer --help)");
-  expect_refusal({"layer", "a.safetensors"}, 2,
-                 "--heads is needed: a layer's file does not tell it (see "
-                 "regard layer --help)");
+  expect_refusal(
+      {"layer", "a.safetensors"}, 2,
+      "--heads is needed: the file of a layer does not contain it (see "
+      "regard layer --help)");
   expect_refusal({"explain"}, 2,
                  "--len is required (see regard explain --help)");
 }

@@ -83,7 +83,7 @@ TEST_F(RecommendCommand, EndsWithTheSameBitsWhereItWasStoppedBetween) {
   ASSERT_EQ(train("once", with({"--updates", "12"})).code, 0);
   ASSERT_EQ(train("twice", with({"--updates", "7"})).code, 0);
   const Ended again = train("twice", with({"--updates", "12"}));
-  EXPECT_THAT(again.err, HasSubstr("holds a training already"));
+  EXPECT_THAT(again.err, HasSubstr("already holds a training"));
   ASSERT_EQ(train("twice", with({"--updates", "12", "--resume"})).code, 0);
   EXPECT_EQ(read_text(folder_ / "once/model.safetensors"),
             read_text(folder_ / "twice/model.safetensors"));
@@ -120,8 +120,9 @@ TEST_F(RecommendCommand, HasATinyModelThatSaysWhatItIs) {
       {"recommend", "--history", "Harbour 1, Harbour 2", "--top", "1"});
   ASSERT_EQ(next.code, 0) << next.err;
   EXPECT_THAT(next.out, StartsWith("Harbour 3\t"));
-  EXPECT_THAT(next.err, HasSubstr("the tiny model that comes with the program: "
-                                  "it learnt from made-up readers"));
+  EXPECT_THAT(
+      next.err,
+      HasSubstr("the tiny bundled model, trained on generated readers"));
   const Ended unknown = run_regard({"recommend", "--history", "Nowhere 1"});
   EXPECT_EQ(unknown.code, 1);
   EXPECT_THAT(unknown.err, HasSubstr("it does not know 'Nowhere 1'"));

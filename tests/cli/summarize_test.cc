@@ -214,7 +214,7 @@ TEST(BundledSummarizer, SummarizesAtOnceAndSaysWhatItIs) {
       run_regard({"summarize", REGARD_SOURCE_DIR "/examples/dialogue.txt"});
   ASSERT_EQ(said.code, 0) << said.err;
   EXPECT_THAT(said.err,
-              HasSubstr("the tiny model that comes with the program"));
+              HasSubstr("the tiny bundled model, trained on generated"));
   EXPECT_EQ(said.out,
             "Haris and Habedor will go to the market on Wednesday, and Haris "
             "will bring the dog.\n");

@@ -162,19 +162,20 @@ TEST_F(TranslateCommand, SavesOnCtrlCAndGoesOn) {
   command += " > /dev/null 2> '" + (folder_ / "err").string() + "'";
   const int status = std::system(command.c_str());
   EXPECT_EQ(WEXITSTATUS(status), 130);
-  EXPECT_THAT(read_text(folder_ / "err"),
-              AllOf(HasSubstr("stopped and saved after update"),
-                    HasSubstr("--resume goes on. The model so far is in")));
+  EXPECT_THAT(
+      read_text(folder_ / "err"),
+      AllOf(HasSubstr("stopped and saved after update"),
+            HasSubstr("--resume continues it. The model so far is in")));
   const Ended used =
       run_regard({"translate", "--model", folder_ / "model", "sun"});
   EXPECT_EQ(used.code, 0) << used.err;
   const Ended again = run_regard(training("100000"));
   EXPECT_EQ(again.code, 1);
-  EXPECT_THAT(again.err, HasSubstr("go on with it by --resume"));
+  EXPECT_THAT(again.err, HasSubstr("continue it with --resume"));
   // The end may move; what is learnt may not.
   const Ended ended = run_regard(training("1", {"--resume"}));
   EXPECT_EQ(ended.code, 0) << ended.err;
-  EXPECT_THAT(ended.err, HasSubstr("going on after update"));
+  EXPECT_THAT(ended.err, HasSubstr("resuming after update"));
   const Ended other = run_regard(training("1", {"--resume", "--lr", "0.1"}));
   EXPECT_EQ(other.code, 1);
   EXPECT_THAT(other.err,

@@ -153,8 +153,9 @@ TEST_F(VideoCommand, HasATinyModelThatSaysWhatItIs) {
     const Ended said = run_regard({"video", kExamples / (motion + ".npy")});
     ASSERT_EQ(said.code, 0) << said.err;
     EXPECT_THAT(said.out, StartsWith(motion + "\t"));
-    EXPECT_THAT(said.err, HasSubstr("the tiny model that comes with the "
-                                    "program: it learnt from generated clips"));
+    EXPECT_THAT(
+        said.err,
+        HasSubstr("the tiny bundled model, trained on generated clips"));
   }
 }
 

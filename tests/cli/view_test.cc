@@ -187,7 +187,7 @@ TEST_F(ViewCommand, ExportsWhatALanguageModelLookedAt) {
   const Ended to =
       run_regard({"view", "--model", stories / "stories260K.f32.gguf", "Once",
                   "--to", "de", "--export", page});
-  EXPECT_THAT(to.err, HasSubstr("--to: a language model only goes on"));
+  EXPECT_THAT(to.err, HasSubstr("--to: a language model only continues texts"));
   const Ended many =
       run_regard({"view", "--model", stories / "stories260K.f32.gguf", "Once",
                   "--max-tokens", "600", "--export", page});
@@ -289,9 +289,9 @@ TEST_F(ViewCommand, RefusesCommandLinesThatMakeNoSense) {
   expect_usage({"view", "--weights", "w", "--tokens", "t", "--beside", "a"},
                "a sentence needs a --model to read it");
   expect_usage({"view", "--model", "m", "--beside", "a cat"},
-               "--beside: give the sentence that it stands beside, too");
+               "--beside needs a first sentence to compare with");
   expect_usage({"view", "--model", model(), "a", "--max-tokens", "3"},
-               "--max-tokens: only a language model goes on with a text");
+               "--max-tokens: only a language model continues a text");
   expect_usage({"view", "--model", model(), "a", "--tokenizer", "t"},
                "--tokenizer: this model has its own");
   for (const char* list : {"3-1", "a", "1,", ",1", "-1", "1-", "0-99999"}) {

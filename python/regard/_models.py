@@ -77,7 +77,7 @@ class LanguageModel:
     alone or among others, on any number of threads, and the one of `regard generate`.
     """
 
-    def __init__(self, path: _Path, *, tokenizer: Optional[_Path] = None, weights: str = "float32"):
+    def __init__(self, path: _Path, *, tokenizer: Optional[_Path] = None, weights: str = "as-stored"):
         self._model = _core.LanguageModel.load(
             os.fspath(path), None if tokenizer is None else os.fspath(tokenizer), weights)
         #: vocab, model_dim, layers, heads, kv_heads, head_dim, context
@@ -159,11 +159,11 @@ class Translator:
 
 
 def load(path: _Path, *, tokenizer: Optional[_Path] = None,
-         weights: str = "float32") -> Union[TextEncoder, LanguageModel, Translator]:
+         weights: Optional[str] = None) -> Union[TextEncoder, LanguageModel, Translator]:
     """The model that a path holds, told by its files; needs no PyTorch.
 
         regard.load("all-MiniLM-L6-v2").encode(["A cat sits on the mat.", "A kitten rests on a rug."])
-        regard.load("SmolLM2-135M-Instruct.Q4_1.gguf", weights="as-stored").generate("The sea")
+        regard.load("SmolLM2-135M-Instruct.Q4_1.gguf").generate("The sea")
         regard.load("opus-mt-zh-en").translate(text)
 
     TextEncoder    folders of Hugging Face and sentence-transformers; pooling and normalization are as they say
@@ -173,7 +173,7 @@ def load(path: _Path, *, tokenizer: Optional[_Path] = None,
     tokenizer  its folder or file, for a language model that has none inside
     weights    what they become in memory: "float32" is exact; "bfloat16", "int8" and "int4" are smaller and
                less exact; "as-stored" computes with the integers of a quantised file (of a translator: of one that
-               `regard quantize` wrote)
+               `regard quantize` wrote). If not given: "as-stored" for a language model, else "float32"
 
     Raises OSError where something cannot be read, ValueError for what is broken or of a kind
     that is not known.
@@ -181,11 +181,12 @@ def load(path: _Path, *, tokenizer: Optional[_Path] = None,
     if not hasattr(_core, "TextEncoder"):
         raise RuntimeError("regard.load: this build has no tokenizers; it needs utf8proc and PCRE2")
     kind = _core.model_kind(os.fspath(path))
+    given = {} if weights is None else {"weights": weights}
     if kind == "language model":
-        return LanguageModel(path, tokenizer=tokenizer, weights=weights)
+        return LanguageModel(path, tokenizer=tokenizer, **given)
     if tokenizer is not None:
         raise ValueError(f"regard.load: tokenizer goes with a language model; '{os.fspath(path)}' holds "
                          f"{'an' if kind == 'encoder' else 'a'} {kind}, which has its own")
     if kind == "encoder":
-        return TextEncoder(path, weights=weights)
-    return Translator(path, weights=weights)
+        return TextEncoder(path, **given)
+    return Translator(path, **given)

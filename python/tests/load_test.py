@@ -91,11 +91,10 @@ def test_drawn_texts_are_those_of_the_program(decoder):
 
 def test_a_gguf_file_is_a_language_model():
     path = from_cache("SmolLM2-135M-Instruct/*.gguf")
-    model = regard.load(path, weights="as-stored")
+    model = regard.load(path)  # with the integers of the file, as the program
     text = model.generate("The capital of France is", max_tokens=16)
     assert "Paris" in text
-    assert run_program("generate", "--model", path, "--prompt", "The capital of France is", "--max-tokens", 16,
-                       "--weights", "as-stored") == "The capital of France is" + text + "\n"
+    assert run_program("generate", "--model", path, "--prompt", "The capital of France is", "--max-tokens", 16) == "The capital of France is" + text + "\n"
     messages = [{"role": "user", "content": "Say hello."}]
     answer = model.chat(messages, max_tokens=12)
     assert answer and model.chat(messages, max_tokens=12, threads=1) == answer

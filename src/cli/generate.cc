@@ -28,7 +28,7 @@ struct GenerateFlags {
   std::string model;
   std::string tokenizer;
   std::vector<std::string> prompts;
-  ops::WeightStorage weights = ops::WeightStorage::kFloat32;
+  ops::WeightStorage weights = ops::WeightStorage::kAsStored;
   tasks::GenerateOptions options;
 };
 

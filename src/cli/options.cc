@@ -235,15 +235,14 @@ Option* App::add_option(const std::string& names, std::optional<double>& value,
 Option* App::add_choice(const std::string& names,
                         std::vector<std::string> spelled,
                         std::function<void(std::size_t)> choose,
+                        std::function<std::string()> shown,
                         const std::string& help) {
   const Rule rule = member_of(spelled);
   const auto read = [spelled, choose](const std::string& text) {
     const auto found = std::find(spelled.begin(), spelled.end(), text);
     choose(static_cast<std::size_t>(found - spelled.begin()));
   };
-  return add(
-             names, "TEXT", read, [] { return ""; }, help)
-      ->check(rule);
+  return add(names, "TEXT", read, std::move(shown), help)->check(rule);
 }
 
 Option* App::add_flag(const std::string& names, bool& value,

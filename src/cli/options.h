@@ -100,9 +100,16 @@ class App {
       spelled.push_back(name);
       meant.push_back(choice);
     }
+    const auto shown = [&value, choices = choices]() -> std::string {
+      for (const auto& [name, choice] : choices) {
+        if (choice == value) return name;
+      }
+      return "";
+    };
     return add_choice(
         names, std::move(spelled),
-        [&value, meant](std::size_t chosen) { value = meant[chosen]; }, help);
+        [&value, meant](std::size_t chosen) { value = meant[chosen]; }, shown,
+        help);
   }
 
   Option* add_flag(const std::string& names, bool& value,
@@ -132,6 +139,7 @@ class App {
                      const std::string& help);
   Option* add_choice(const std::string& names, std::vector<std::string> spelled,
                      std::function<void(std::size_t)> choose,
+                     std::function<std::string()> shown,
                      const std::string& help);
   const App* chosen() const;  // the command that was named, or itself
   void refuse_unknown_command(int argc, const char* const* argv);

@@ -57,8 +57,7 @@ constexpr const char* kFooter =
 GGUF: weights may have any type. int8 makes the matrices Q8_0, 8.5 bits per
 weight; int4 makes them Q4_1, 5 bits per weight, and the token embeddings Q8_0.
 Norms, biases and all settings stay as they are: llama.cpp reads the new file,
-too. `regard generate --weights as-stored` and `regard chat` compute with the
-integers.
+too. `regard generate` and `regard chat` compute with the integers.
 
 Encoders: int8 makes the matrices 8.5 bits per weight and int4 makes them 5; the
 embedding tables stay as they are. `regard embed --weights as-stored` computes

@@ -34,6 +34,7 @@ void add_weights_flag(App& app, ops::WeightStorage& weights) {
          "Type of the weights in memory: float32 is exact; bfloat16, int8 "
          "and int4 are smaller and less exact; as-stored computes with the "
          "integers of a quantised file")
+      ->capture_default_str()
       ->type_name("TYPE")
       ->group("Machine");
 }

@@ -63,7 +63,8 @@ class SmolLM2(unittest.TestCase):
     def test_greedy_text(self):
         for prompt in PROMPTS:
             with self.subTest(prompt):
-                done = run_regard("generate", "--model", self.file, "--prompt", prompt, "--max-tokens", 40)
+                done = run_regard("generate", "--model", self.file, "--weights", "float32", "--prompt", prompt,
+                                  "--max-tokens", 40)
                 self.assertEqual(done.stdout, prompt + self.greedy(prompt) + "\n")
 
     def test_chat(self):

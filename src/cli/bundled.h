@@ -5,8 +5,8 @@
 
 namespace regard::cli {
 
-// The folder of a model that comes with the program. It stands beside the
-// program, wherever that was installed. Throws IoError where it does not.
+// The folder of a bundled model, relative to the program wherever it is
+// installed. Throws IoError if it is not there.
 std::string bundled_model(const std::string& name);
 
 // The translator: between English and Chinese, both ways.

@@ -137,7 +137,7 @@ TEST(AnswerCommand, LearnsToChooseFromTheSampleOfRegisters) {
       run_regard({"answer", "--model", folder / "model", "--context",
                   folder / "text.txt", "--choice", "baker", "What?"});
   EXPECT_EQ(one.code, 2);
-  EXPECT_THAT(one.err, HasSubstr("give two --choice at least"));
+  EXPECT_THAT(one.err, HasSubstr("give at least two --choice"));
 }
 
 TEST(BundledAnswerer, AnswersAtOnceAndSaysWhatItIs) {

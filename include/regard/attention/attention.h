@@ -31,8 +31,9 @@ enum class Compute {
   kBFloat16,
 };
 
-// Weights are dropped after the softmax and the others divided by 1 - rate.
-// Whether one is dropped is a pure function of (seed, batch, head, query, key).
+// Weights are dropped after the softmax and the remaining ones divided by 1 -
+// rate. Whether one is dropped is a pure function of (seed, batch, head, query,
+// key).
 struct Dropout {
   float rate = 0.0f;  // in [0, 1)
   std::uint64_t seed = 0;

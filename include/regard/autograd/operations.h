@@ -16,8 +16,8 @@
 // shapes disagree, before anything is computed.
 namespace regard::autograd {
 
-// Drops elements and divides the others by 1 - rate. Whether one is dropped is
-// a pure function of (seed, site, row, column).
+// Drops elements and divides the remaining ones by 1 - rate. Whether one is
+// dropped is a pure function of (seed, site, row, column).
 struct ElementDropout {
   float rate = 0.0f;  // in [0, 1)
   std::uint64_t seed = 0;

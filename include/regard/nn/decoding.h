@@ -140,14 +140,14 @@ class DecoderState {
   void best(std::int64_t k, TensorView<std::int32_t, 2> tokens,
             TensorView<float, 2> log_probabilities) const;
 
-  // Hypothesis i goes on from what parents[i] has read. There may be fewer or
+  // Hypothesis i continues hypothesis parents[i]. There may be fewer or
   // more than before; their sources must not fall, so those of one source stay
   // together. Only a step gives them logits and weights again.
   void reorder(std::span<const std::int64_t> parents);
 
   // Where each hypothesis looked in its source in the last step, in one layer
   // of the decoder, averaged over the heads: [hypotheses, longest source],
-  // zeros behind a source's end.
+  // zeros after a source's end.
   void cross_attention(std::int64_t layer, TensorView<float, 2> weights) const;
 
  private:

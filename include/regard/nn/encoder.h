@@ -37,7 +37,7 @@ struct EncoderConfig {
   Positions positions = Positions::kSinusoidal;
   std::int64_t max_length = 512;  // of a text, in tokens
   Pooling pooling = Pooling::kMean;
-  // What BERT and its kin have, so that their weights can be trained further.
+  // What BERT and its kin have, so that their weights can be fine-tuned.
   float embedding_scale = 0.0f;  // of the table; 0 means sqrt(model_dim)
   bool token_type = false;       // one learned row more, added to every token
   bool embedding_norm = false;   // one more norm, after all that is added

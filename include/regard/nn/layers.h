@@ -74,7 +74,7 @@ class Pass {
   std::map<std::string, Variable> known_;
 };
 
-// x weight^T + bias, and what LinearOptions puts behind it.
+// x weight^T + bias, and the epilogue of LinearOptions.
 struct Linear {
   std::string name;  // "linear1": linear1.weight, linear1.bias
   std::int64_t in = 0;

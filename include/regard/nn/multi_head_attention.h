@@ -14,7 +14,8 @@
 
 namespace regard::nn {
 
-// The shape and the kind of a layer. What is 0 takes the value named beside it.
+// The shape and the kind of a layer. A field of 0 takes the value in its
+// comment.
 struct MultiHeadAttentionConfig {
   std::int64_t model_dim = 0;  // width of query and output; must be given
   std::int64_t heads = 1;

@@ -9,7 +9,7 @@
 
 namespace regard::nn {
 
-// What a parameter is before anything is learnt.
+// What a parameter is before training.
 struct ParameterSpec {
   enum class Start {
     kConstant,       // value

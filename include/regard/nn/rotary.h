@@ -63,7 +63,7 @@ RotaryTable rotary_table(const RotaryConfig& config, std::int64_t positions);
 
 struct RotaryOptions {
   RotaryPairing pairing = RotaryPairing::kHalfSplit;
-  // [batch or 1, len], each a row of the tables. Not given: 0, 1, 2...
+  // [batch or 1, len], each a row of the tables. Default: 0, 1, 2...
   TensorView<const std::int64_t, 2> positions{};
   Threads threads{};
 };

@@ -14,7 +14,7 @@
 
 namespace regard::nn {
 
-// How a token knows its place. Counted from 0 at the start of its sentence.
+// Position encoding, counted from 0 at the start of its sentence.
 enum class Positions {
   kSinusoidal,  // added: sin and cos of the place / 10000^(2i / model_dim)
   kLearned,     // added: a row of a table of max_length

@@ -115,7 +115,7 @@ struct Answer {
   // where asked for.
   std::vector<float> looked_at = {};
   // How likely it is that the answer follows from it, for each sentence; where
-  // asked for, of a model that learnt it.
+  // asked for, of a model that was trained with it.
   std::vector<float> support = {};
 };
 
@@ -124,7 +124,7 @@ struct Answer {
 class Answerer {
  public:
   // Throws IoError for a file that is missing, ParseError for one that is
-  // broken or does not fit the others.
+  // broken or is inconsistent with the other files.
   // Matrices of products become what `weights` says; tables, norms and biases
   // stay float32. kAsStored is for folders that quantize_trained() wrote:
   // InvalidArgument for any other.
@@ -143,8 +143,8 @@ class Answerer {
   // Of all weights, in memory.
   std::size_t weight_bytes() const;
 
-  // The likeliest answer to each. The bits of an answer's probability depend on
-  // no other story and on no number of threads.
+  // The most likely answer to each. The bits of an answer's probability depend
+  // on no other story and on no number of threads.
   std::vector<Answer> answer(std::span<const Story> stories,
                              Threads threads = {}) const;
   // The same for one, with the sentences that it looked at.

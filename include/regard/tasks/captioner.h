@@ -34,7 +34,7 @@ struct CaptionerConfig {
   float label_smoothing = 0.0f;  // for training alone, in [0, 1)
 };
 
-// Pictures and what was said of each.
+// Pictures and their captions.
 struct CaptionTable {
   std::vector<std::string> pictures;               // names, each once
   std::vector<std::vector<std::string>> captions;  // of each, one or more
@@ -93,7 +93,7 @@ struct CaptionTrace {
 class Captioner {
  public:
   // Throws IoError for a file that is missing, ParseError for one that is
-  // broken or does not fit the others.
+  // broken or is inconsistent with the other files.
   // Matrices of products become what `weights` says; tables, norms, biases and
   // MobileNetV2 stay float32. kAsStored is for folders that quantize_trained()
   // wrote: InvalidArgument for any other.

@@ -12,7 +12,7 @@ namespace regard::tasks {
 struct ClassificationScore {
   struct Label {
     std::string name;
-    double precision = 0;  // right of those said to be so; 0 where none was
+    double precision = 0;  // right share of its predictions; 0 if none
     double recall = 0;     // found of those that are so; 0 where none is
     double f1 = 0;         // their harmonic mean
     std::int64_t count = 0;
@@ -21,8 +21,8 @@ struct ClassificationScore {
   std::int64_t examples = 0;
   double accuracy = 0;
   double macro_f1 = 0;        // the mean of f1 over the labels
-  std::vector<Label> labels;  // those that are or were said, in byte order
-  // confusion[i][j]: how many of label i were said to be label j.
+  std::vector<Label> labels;  // that occur or are predicted, in byte order
+  // confusion[i][j]: how many of label i were predicted as label j.
   std::vector<std::vector<std::int64_t>> confusion;
 };
 

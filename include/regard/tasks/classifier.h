@@ -94,7 +94,7 @@ struct WordWeight {
 };
 
 struct Explanation {
-  std::vector<LabelProbability> labels;  // the likeliest first
+  std::vector<LabelProbability> labels;  // most likely first
   std::vector<WordWeight> words;         // those that are read, in their order
 };
 
@@ -103,7 +103,7 @@ struct Explanation {
 class Classifier {
  public:
   // Throws IoError for a file that is missing, ParseError for one that is
-  // broken or does not fit the others.
+  // broken or is inconsistent with the other files.
   // Matrices of products become what `weights` says; tables, norms and biases
   // stay float32. kAsStored is for folders that quantize_trained() wrote:
   // InvalidArgument for any other.
@@ -123,12 +123,12 @@ class Classifier {
   std::size_t weight_bytes() const;
   const text::Tokenizer& tokenizer() const;
 
-  // For each text all labels, the likeliest first. The bits of a text's
+  // For each text all labels, most likely first. The bits of a text's
   // probabilities depend on no other text and on no number of threads.
   std::vector<std::vector<LabelProbability>> classify(
       std::span<const std::string> texts, Threads threads = {}) const;
 
-  // Why the likeliest label: by occlusion (the text once more without each
+  // Why the most likely label: by occlusion (the text once more without each
   // word) and by attention rollout (Abnar and Zuidema, 2020). A word is what
   // the tokenizer calls so; where it finds only one, a piece.
   Explanation explain(const std::string& text, Threads threads = {}) const;
@@ -138,7 +138,7 @@ class Classifier {
   std::unique_ptr<Parts> parts_;
 };
 
-// A classifier's folder as it lies on the disk, to be trained further; the
+// A classifier's folder as it lies on the disk, to continue training; the
 // weights are float32. Throws as Classifier::load() does.
 struct ClassifierFiles {
   ClassifierConfig config;

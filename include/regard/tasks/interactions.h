@@ -50,10 +50,10 @@ Interactions read_interactions(const std::filesystem::path& path,
                                const InteractionFormat& format = {});
 
 // What a user's history is for. The last item is the test and the one before it
-// the validation; whoever has fewer than three items is learnt from whole.
+// the validation; all items of a user with fewer than three are training data.
 enum class HeldOut { kValidation, kTest };
 
-// How many items of a history are learnt from.
+// How many items of a history are training data.
 std::int64_t training_part(std::int64_t length);
 
 // What came before an item that was held out, and the item: a question for a

@@ -11,7 +11,7 @@
 
 namespace regard::tasks {
 
-// A pretrained encoder as one that can be trained further: nn::Encoder with
+// A pretrained encoder for fine-tuning: nn::Encoder with
 // this config and these values gives what TextEncoder gives before it
 // normalizes, up to rounding.
 struct PretrainedEncoder {

@@ -41,11 +41,11 @@ std::vector<QuantizedTensor> quantize_gguf(const std::filesystem::path& from,
                                            const QuantizeOptions& options = {});
 
 // Writes the folder of a pretrained encoder (TextEncoder::load) anew: matrices
-// that are multiplied become int8 with a float32 scale for each 64 of a row, or
-// int4 with a float16 scale and minimum for each 32, in safetensors with the
-// scales beside them; what is looked up and everything else stays as it is.
-// Read as stored, it gives the bits that the old folder gives when it is read
-// as int8 or int4. Matrices whose rows are no multiples of 64, or 32, stay
+// that are multiplied become int8 with a float32 scale per 64 elements of a
+// row, or int4 with a float16 scale and minimum for each 32, in safetensors
+// with the scales beside them; what is looked up and everything else stays as
+// it is. Read as stored, it gives the bits that the old folder gives when it is
+// read as int8 or int4. Matrices whose rows are no multiples of 64, or 32, stay
 // floats. Settings, tokenizers and pages (.json, .txt, .model, .md, LICENSE)
 // are copied. `to` must not be there yet. Throws InvalidArgument for another
 // options.to, a `to` that is there and weights that are not finite, and what

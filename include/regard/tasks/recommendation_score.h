@@ -51,8 +51,8 @@ RecommendationScore score_recommender(const Recommender& model,
                                       const Interactions& interactions,
                                       HeldOut which, std::uint64_t seed,
                                       Threads threads = {});
-// The floor: everybody is given what was taken most often in what is learnt
-// from.
+// The baseline: everybody gets the most frequent items of the training
+// data.
 RecommendationScore score_popularity(const Interactions& interactions,
                                      HeldOut which, std::uint64_t seed);
 

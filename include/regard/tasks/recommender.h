@@ -66,7 +66,7 @@ struct HistoryWeight {
 class Recommender {
  public:
   // Throws IoError for a file that is missing, ParseError for one that is
-  // broken or does not fit the others.
+  // broken or is inconsistent with the other files.
   // Matrices of products become what `weights` says; the table of items, which
   // is looked up and multiplied, norms and biases stay float32. kAsStored is
   // for folders that quantize_trained() wrote: InvalidArgument for any other.

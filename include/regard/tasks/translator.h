@@ -38,7 +38,7 @@ struct TranslateOptions {
   std::int64_t nbest = 1;       // at most `beam`
   double length_penalty = 1;    // scores are divided by length^penalty
   std::int64_t max_length = 0;  // of an output; 0 means 2 * source + 20
-  // So many pieces in a row are written once at most; 0: any number of times.
+  // Never repeat a sequence of so many tokens; 0: repetitions are allowed.
   std::int64_t no_repeat_ngram = 0;
   bool align = false;  // keep where each piece looked
   // The language, where a model knows two. Empty: where one of them is zh, the
@@ -82,8 +82,8 @@ class Translator {
   // The weights of its products become what `weights` says, from float32;
   // kAsStored: what quantize_trained() made of them.
   // Throws IoError for a file that is missing, ParseError for one that is
-  // broken, does not fit the others or is of a kind that is not known, and
-  // InvalidArgument for kAsStored of any other folder.
+  // broken, is inconsistent with the other files or is of a kind that is not
+  // known, and InvalidArgument for kAsStored of any other folder.
   static Translator load(
       const std::filesystem::path& folder,
       ops::WeightStorage weights = ops::WeightStorage::kFloat32);
@@ -101,7 +101,7 @@ class Translator {
 
   // For each sentence its `nbest` translations, best first. A blank sentence
   // has one, the empty one. The same sentence has the same translation
-  // whatever stands beside it and however many threads there are: each works on
+  // whatever else is in the batch and for any number of threads: each works on
   // batches of its own.
   //
   // Characters that the pieces do not know, and addresses of the web and of
@@ -127,7 +127,7 @@ class Translator {
   std::unique_ptr<Parts> parts_;
 };
 
-// The files of a translator, to train it further. Throws what Translator::load
+// The files of a translator, to continue training. Throws what Translator::load
 // throws; that they fit each other is seen when a model is made of them.
 struct TranslatorFiles {
   TranslatorConfig config;

@@ -84,7 +84,7 @@ ExampleTask make_video_task(const VideoConfig& config,
 // What every head looked at in a clip. Its tokens are those of frame 0, then of
 // frame 1, ...
 struct VideoTrace {
-  std::vector<LabelProbability> labels;  // the likeliest first
+  std::vector<LabelProbability> labels;  // most likely first
   std::vector<std::int64_t> frames;      // of the clip: those nearest to what
                                          // was read
   std::int64_t per_frame = 1;            // tokens
@@ -112,7 +112,7 @@ class VideoClassifier {
   // Of all weights, in memory.
   std::size_t weight_bytes() const { return weights_.bytes(); }
 
-  // For each clip all labels, the likeliest first: the mean of what is said of
+  // For each clip all labels, most likely first: the mean of what is said of
   // the whole clip and of views - 1 parts of it, each 85 % of its time, evenly
   // spread. The bits of a clip's probabilities depend on no other clip and on
   // no number of threads.

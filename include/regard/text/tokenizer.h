@@ -123,7 +123,8 @@ class TextStream {
 // says:
 //
 //   tokenizer.json        Hugging Face's, any kind; tokenizer_config.json and
-//                         special_tokens_map.json beside it name special pieces
+//                         special_tokens_map.json in its folder name special
+//                         tokens
 //   vocabulary.txt        words, as save() writes them
 //   *.model, *.spm        SentencePiece: BPE or unigram
 //   source.spm, target.spm and vocab.json     Marian

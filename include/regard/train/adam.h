@@ -36,7 +36,7 @@ class Adam {
   void step(const StateDict& gradients, StateDict& parameters,
             const Step& step);
 
-  // What must be kept to go on later, and how it comes back.
+  // What must be saved to resume later, and how it is restored.
   std::int64_t steps() const { return steps_; }
   const StateDict& first_moments() const { return first_; }
   const StateDict& second_moments() const { return second_; }

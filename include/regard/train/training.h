@@ -61,15 +61,15 @@ struct TrainingOptions {
   // of Adam; each has the whole task. Must outlive the training.
   dist::Communicator* ranks = &dist::single_process();
   // What else the result depends on, such as data and model: names in plain
-  // words, and values. A checkpoint goes on only where all are the same.
+  // words, and values. A checkpoint is resumed only if all are the same.
   std::map<std::string, std::string> settings = {};
 };
 
 struct UpdateReport {
   std::int64_t update = 0;  // from 1
   std::int64_t epoch = 0;   // from 1
-  double loss = 0;          // a token, with smoothing
-  double likelihood = 0;    // a token: -log p
+  double loss = 0;          // per token, with smoothing
+  double likelihood = 0;    // per token: -log p
   double gradient_norm = 0;
   double rate = 0;
   std::int64_t tokens = 0;
@@ -93,7 +93,7 @@ class Observer {
   virtual void on_start(std::int64_t /*updates done*/) {}
   virtual void on_update(const UpdateReport&) {}
   virtual void on_milestone(const MilestoneReport&) {}
-  // Asked after every update: true saves and ends, to go on later. The wish of
+  // Asked after every update: true saves and ends, to resume later. The wish of
   // one rank ends all.
   virtual bool wants_to_stop() { return false; }
 };
@@ -113,7 +113,7 @@ enum class Start { kNew, kResume };
 // Learns until a limit, the end of patience, or a wish to stop. In `folder`,
 // which is made where it is not there:
 //
-//   checkpoint.safetensors   all that is needed to go on; replaced in one step
+//   checkpoint.safetensors   all that --resume needs; replaced atomically
 //   milestone-*.safetensors  the last weights to average
 //   log.jsonl                a line of JSON an update and a milestone
 //

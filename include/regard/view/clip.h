@@ -22,8 +22,8 @@ struct ClipTraceOptions {
 // What a model looked at in a clip: sections pooling, where that is attention,
 // and encoder. Axis "clip" has the tokens of the frames that were read, with
 // their pictures: "5" is frame 5 of the clip, "5: 2,3" its patch in row 2,
-// column 3. `target` is the likeliest label. Throws InvalidArgument for a clip
-// that the model cannot read, and where the library was built without PNG.
+// column 3. `target` is the most likely label. Throws InvalidArgument for a
+// clip that the model cannot read, and where the library was built without PNG.
 Trace trace_clip(const tasks::VideoClassifier& model, const Tensor& clip,
                  const ClipTraceOptions& options = {});
 

@@ -11,7 +11,7 @@
 namespace regard::view {
 
 struct ContinuationOptions {
-  // The model goes on by at most so many tokens, always the likeliest.
+  // Greedy continuation: at most so many tokens.
   std::int64_t max_tokens = 0;
   Threads threads{};
 };

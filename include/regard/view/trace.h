@@ -155,7 +155,7 @@ class Section {
 // is for every reader.
 using Note = std::map<std::string, std::string>;
 
-// Where the page opens. What is not said is the page's to choose: the most
+// Where the page opens. The page chooses what is not set: the most
 // telling head of those that remain.
 struct Start {
   std::optional<std::int64_t> section = {};

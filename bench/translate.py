@@ -47,7 +47,7 @@ MORE_ROWS = ("memory",)
 
 def add_arguments(parser):
     parser.add_argument("--model", type=pathlib.Path, default=BUNDLED, metavar="FOLDER")
-    parser.add_argument("--to", help="language, for a model that knows both directions; zh for the one that comes along")
+    parser.add_argument("--to", help="language, for a model that knows both directions; zh for the bundled one")
     parser.add_argument("--input", type=pathlib.Path, default=HOME / "sentences.en", metavar="FILE")
     parser.add_argument("--lines", type=int, default=256, help="how many of its first lines (256)")
     memory.add_argument(parser)

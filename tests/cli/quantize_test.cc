@@ -172,7 +172,7 @@ TEST_F(QuantizeTrained, ASummarizerComputesWithWhatItsFileHas) {
   EXPECT_NE(stored, said({"--weights", "float32"}));
 }
 
-// What captioners and recommenders have beside their weights comes along.
+// What captioners and recommenders have beside their weights is copied, too.
 TEST_F(QuantizeTrained, TakesAllFilesOfTheModel) {
   const fs::path from = folder_ / "from";
   fs::copy(kModels / "series", from);

@@ -19,7 +19,7 @@ def translated(lines, *options):
 
 
 class TheProgramCopies(unittest.TestCase):
-    """With the translator that comes along, which knows none of these."""
+    """With the bundled translator, which knows none of these."""
 
     def check(self, parts, frames, to):
         lines = [frame.format(part) for part in parts for frame in frames]

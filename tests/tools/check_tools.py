@@ -65,7 +65,7 @@ class Run(InATemporaryFolder):
 
 
 class PrepareEnZh(InATemporaryFolder):
-    """The pairs of the translator that comes along."""
+    """The pairs of the bundled translator."""
 
     def setUp(self):
         super().setUp()

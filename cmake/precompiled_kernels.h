@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What kernels include, parsed once. Highway only where there is one SIMD target:
-// for more, each file brings it in once for each. There, foreach_target.h has
-// nothing to do, and must have come before highway.h.
+// What kernels include, parsed once. Highway only where there is one SIMD
+// target: for more, each file brings it in once for each. There,
+// foreach_target.h has nothing to do, and must have come before highway.h.
 #include <algorithm>
 #include <bit>
 #include <cmath>

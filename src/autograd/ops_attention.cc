@@ -77,6 +77,7 @@ struct AttentionStep {
       call.log_sum_exp = {log_sum_exp.get(),
                           {1, options.heads, q.matrix.rows()}};
     }
+    call.compute = tape->compute();
     call.threads = tape->threads();
     return call;
   }

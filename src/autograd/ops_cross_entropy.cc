@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "autograd/copies.h"
+#include "autograd/packed_linear.h"
 #include "kernels/cross_entropy.h"
 #include "kernels/gemm.h"
 #include "ops/product.h"
@@ -30,8 +31,7 @@ class Projection {
   Projection(Tape& tape, const Variable& x, const Variable& weight,
              const Variable& bias, const Copies* copies)
       : tape_(tape), x_(x), weight_(weight), bias_(bias), copies_(copies) {
-    const ops::PackOptions pack{.pool = &tape.pool(),
-                                .threads = tape.threads()};
+    const ops::PackOptions pack = pack_options(tape);
     forward_ = ops::PackedWeights::pack(weight.value(), pack);
     if (x.needs_gradient()) {
       backward_ = ops::PackedWeights::pack_transposed(weight.value(), pack);
@@ -70,7 +70,8 @@ class Projection {
       ops::WeightGradient gradient{
           .d_y = ops::columns(scores.get(), count, weight_.rows(), stride_),
           .x = {x_.data() + first * in, {count, in}},
-          .d_bias = d_bias_};
+          .d_bias = d_bias_,
+          .products = products_of(tape_)};
       if (d_weight_ != nullptr) {
         gradient.d_weight = {d_weight_, {weight_.rows(), in}};
       }

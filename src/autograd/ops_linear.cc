@@ -100,8 +100,7 @@ struct LinearStep {
     const Tape::Target d_x = tape->gradient_target(x);
     if (d_x.data != nullptr) {
       const auto packed = ops::PackedWeights::transposed_for(
-          rows, {weight.data() + first * in, {width, in}},
-          {.pool = &tape->pool(), .threads = tape->threads()});
+          rows, {weight.data() + first * in, {width, in}}, pack_options(*tape));
       ops::multiply_rows({.x = d_y,
                           .weight = &packed,
                           .y = {d_x.data, {rows, in}},
@@ -112,7 +111,8 @@ struct LinearStep {
     }
     float* const d_weight = tape->gradient_sum(weight);
     float* const d_bias = tape->gradient_sum(bias);
-    ops::WeightGradient gradient{.d_y = d_y, .x = x.value()};
+    ops::WeightGradient gradient{
+        .d_y = d_y, .x = x.value(), .products = products_of(*tape)};
     if (d_weight != nullptr) {
       gradient.d_weight = {d_weight + first * in, {width, in}};
     }
@@ -183,7 +183,7 @@ Variable linear(Tape& tape, const Variable& x, const Variable& weight,
         x.rows(),
         {weight.data() + options.first * x.columns(),
          {epilogue.width, x.columns()}},
-        {.pool = &tape.pool(), .threads = tape.threads()});
+        pack_options(tape));
     result = multiply(
         tape, x, packed, bias.is_null() ? nullptr : bias.data() + options.first,
         epilogue,

@@ -19,8 +19,11 @@ std::shared_ptr<float> borrowed(const float* data) {
 
 }  // namespace
 
-Tape::Tape(Record record, Threads threads, MemoryPool pool)
-    : record_(record), threads_(threads), pool_(std::move(pool)) {}
+Tape::Tape(Record record, Threads threads, MemoryPool pool, Compute compute)
+    : record_(record),
+      threads_(threads),
+      compute_(compute),
+      pool_(std::move(pool)) {}
 
 Tape::~Tape() = default;
 

@@ -103,6 +103,12 @@ void add_learning_flags(App& app, LearningFlags& f) {
       ->check(whole_between(0, 1024))
       ->capture_default_str()
       ->group(group);
+  app.add_option("--compute", f.compute,
+                 "Products of the training: bfloat16 is faster where the "
+                 "processor has AMX or AVX512-BF16")
+      ->check(member_of({"float32", "bfloat16"}))
+      ->capture_default_str()
+      ->group(group);
   app.add_flag("--float16", f.float16,
                "Store the weights in fp16, half the size")
       ->group(group);
@@ -180,6 +186,7 @@ train::TrainingOptions training_options(const LearningFlags& f,
   o.average = f.average;
   o.checkpoint_seconds = f.checkpoint_every;
   o.threads = {.count = f.threads};
+  o.compute = f.compute == "bfloat16" ? Compute::kBFloat16 : Compute::kFloat32;
   return o;
 }
 

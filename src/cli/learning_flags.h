@@ -37,6 +37,7 @@ struct LearningFlags {
   double checkpoint_every = 300;
   std::uint64_t seed = 1;
   int threads = 0;
+  std::string compute = "float32";
   bool float16 = false;
 
   DType stored() const { return float16 ? DType::kFloat16 : DType::kFloat32; }

@@ -276,6 +276,7 @@ Variable decode(Pass& pass, const TransformerConfig& c,
 
 struct Transformer::Work {
   Threads threads;
+  Compute compute = Compute::kFloat32;
   autograd::MemoryPool pool;
   detail::SharedPositionTables tables;
 };
@@ -297,6 +298,7 @@ Transformer::Transformer(Transformer&&) noexcept = default;
 Transformer& Transformer::operator=(Transformer&&) noexcept = default;
 
 void Transformer::set_threads(Threads threads) { work_->threads = threads; }
+void Transformer::set_compute(Compute compute) { work_->compute = compute; }
 
 LossSum Transformer::run(const TranslationBatch& batch, Mode mode,
                          std::uint64_t seed, StateDict* gradients) {
@@ -313,7 +315,8 @@ LossSum Transformer::run(const TranslationBatch& batch, Mode mode,
           batch.target.tokens.size(), "; it is ", batch.target_out.size());
   autograd::Tape tape(
       gradients == nullptr ? autograd::Record::kNo : autograd::Record::kYes,
-      work_->threads, work_->pool);
+      work_->threads, work_->pool,
+      gradients == nullptr ? Compute::kFloat32 : work_->compute);
   Pass pass(tape, parameters_, gradients, mode, seed);
   const auto tables = work_->tables.for_places(
       config_, std::max(batch.source.longest(), batch.target.longest()));

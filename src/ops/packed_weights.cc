@@ -35,6 +35,9 @@ struct StorageKernels {
   // panel.
   void (*pack)(ConstRows weight, std::int64_t begin, std::int64_t count,
                std::byte* to);
+  // Columns [begin, begin + count) of weight [in, out], or null for none.
+  void (*pack_transposed)(ConstRows weight, std::int64_t begin,
+                          std::int64_t count, std::byte* to);
   void (*multiply)(const Block& block);
 };
 
@@ -57,6 +60,14 @@ constexpr StorageKernels kFloat32{
           kernels::pack_columns_transposed(
               weight.at(begin), weight.stride(0), in, count,
               reinterpret_cast<float*>(to) + begin * in);
+        },
+    .pack_transposed =
+        [](ConstRows weight, std::int64_t begin, std::int64_t count,
+           std::byte* to) {
+          const std::int64_t in = weight.extent(0);
+          kernels::pack_columns(weight.data() + begin, weight.stride(0), in,
+                                count,
+                                reinterpret_cast<float*>(to) + begin * in);
         },
     .multiply =
         [](const Block& b) {
@@ -101,9 +112,17 @@ constexpr StorageKernels kBFloat16{
               reinterpret_cast<kernels::Bf16Bits*>(to) +
                   kernels::bf16_packed_size(begin, in));
         },
+    .pack_transposed =
+        [](ConstRows weight, std::int64_t begin, std::int64_t count,
+           std::byte* to) {
+          const std::int64_t in = weight.extent(0);
+          kernels::bf16_pack_right_rows(
+              weight.data() + begin, weight.stride(0), count, in,
+              reinterpret_cast<kernels::Bf16Bits*>(to) +
+                  kernels::bf16_packed_size(begin, in));
+        },
     .multiply =
         [](const Block& b) {
-          assert(b.start == kernels::Start::kZero);
           const std::int64_t m = b.x.extent(0);
           const std::int64_t k = b.x.extent(1);
           kernels::bf16_gemm(
@@ -115,7 +134,8 @@ constexpr StorageKernels kBFloat16{
                     kernels::bf16_packed_size(b.column, k),
                .bias = b.bias,
                .c = b.y.data(),
-               .c_stride = b.y.stride(0)},
+               .c_stride = b.y.stride(0),
+               .start = b.start},
               thread_scratch(kernels::bf16_gemm_scratch_bytes(m, k)));
         }};
 
@@ -154,6 +174,7 @@ constexpr StorageKernels kInt8{
               },
               to);
         },
+    .pack_transposed = nullptr,
     .multiply = multiply_codes};
 
 constexpr StorageKernels kInt4{
@@ -171,12 +192,14 @@ constexpr StorageKernels kInt4{
               },
               to);
         },
+    .pack_transposed = nullptr,
     .multiply = multiply_codes};
 
 // Packed by pack_groups.
 constexpr StorageKernels kGrouped{.grain = grain_of_codes,
                                   .bytes = nullptr,
                                   .pack = nullptr,
+                                  .pack_transposed = nullptr,
                                   .multiply = multiply_codes};
 
 const StorageKernels& kernels_of(WeightStorage storage) {
@@ -272,17 +295,18 @@ std::size_t PackedWeights::bytes() const {
 
 PackedWeights PackedWeights::pack_transposed(ConstRows weight,
                                              const PackOptions& options) {
-  assert(options.storage == WeightStorage::kFloat32);
   PackedWeights packed;
+  packed.storage_ = options.storage;
   packed.in_ = weight.extent(0);
   packed.out_ = weight.extent(1);
+  const StorageKernels& kernels = kernels_of(packed.storage_);
+  assert(kernels.pack_transposed != nullptr);
   const std::shared_ptr<void> data =
-      memory_for(kFloat32.bytes(packed.out_, packed.in_), options.pool);
-  over_panels(options.threads, packed.in_, packed.out_, kernels::kPanelColumns,
+      memory_for(kernels.bytes(packed.out_, packed.in_), options.pool);
+  over_panels(options.threads, packed.in_, packed.out_, packed.grain().panel,
               [&](std::int64_t begin, std::int64_t count) {
-                kernels::pack_columns(
-                    weight.data() + begin, weight.stride(0), packed.in_, count,
-                    static_cast<float*>(data.get()) + begin * packed.in_);
+                kernels.pack_transposed(weight, begin, count,
+                                        static_cast<std::byte*>(data.get()));
               });
   packed.data_ = data;
   return packed;
@@ -294,7 +318,8 @@ bool PackedWeights::pays_unpacked(std::int64_t rows, std::int64_t out) {
 
 PackedWeights PackedWeights::transposed_for(std::int64_t rows, ConstRows weight,
                                             const PackOptions& options) {
-  if (!pays_unpacked(rows, weight.extent(1))) {
+  if (options.storage != WeightStorage::kFloat32 ||
+      !pays_unpacked(rows, weight.extent(1))) {
     return pack_transposed(weight, options);
   }
   return unpacked(kernels::RightSide::kRows, weight);
@@ -302,8 +327,9 @@ PackedWeights PackedWeights::transposed_for(std::int64_t rows, ConstRows weight,
 
 PackedWeights PackedWeights::pack_for(std::int64_t rows, ConstRows weight,
                                       const PackOptions& options) {
-  assert(options.storage == WeightStorage::kFloat32);
-  if (rows > kernels::kFewRows) return pack(weight, options);
+  if (options.storage != WeightStorage::kFloat32 || rows > kernels::kFewRows) {
+    return pack(weight, options);
+  }
   return unpacked(kernels::RightSide::kTransposed, weight);
 }
 

@@ -33,11 +33,11 @@ class PackedWeights {
   static PackedWeights pack(ConstRows weight, const PackOptions& options = {});
   static PackedWeights pack_groups(const GroupedWeights& weights,
                                    const PackOptions& options = {});
-  // As pack, for x of so many rows, of float32: where they are too few for
-  // packing to pay, products read the weight where it is.
+  // As pack, for x of so many rows: where they are too few for packing to pay,
+  // products in float32 read the weight where it is.
   static PackedWeights pack_for(std::int64_t rows, ConstRows weight,
                                 const PackOptions& options = {});
-  // weight [in, out]: for x weight. float32 alone.
+  // weight [in, out]: for x weight. float32 and bfloat16.
   static PackedWeights pack_transposed(ConstRows weight,
                                        const PackOptions& options = {});
   // As pack_for.

@@ -5,6 +5,7 @@
 #include <cassert>
 #include <vector>
 
+#include "kernels/bf16/gemm.h"
 #include "kernels/gemm.h"
 #include "kernels/rows.h"
 #include "ops/activate.h"
@@ -179,6 +180,157 @@ struct Cut {
   }
 };
 
+// How the two sides of d_weight += d_y^T x are packed and multiplied, a run of
+// rows at a time. The right side, x, is packed for all rows of d_weight.
+struct FloatSides {
+  // Both sides of so many rows stay in the cache while they are multiplied.
+  static constexpr std::int64_t kRun = 256;
+  static constexpr std::int64_t kMostRows = 10 * kernels::kGemmRowGrain;
+  static constexpr std::int64_t kRowGrain = kernels::kGemmRowGrain;
+
+  explicit FloatSides(const WeightGradient& gradient)
+      : g(gradient),
+        packs(!PackedWeights::pays_unpacked(g.x.extent(0), g.x.extent(1))) {}
+
+  const WeightGradient& g;
+  bool packs;
+
+  // Floats of so many rows of x, packed.
+  std::int64_t packed_size(std::int64_t rows) const {
+    return packs ? kernels::packed_columns_size(rows, g.x.extent(1)) : 0;
+  }
+  void pack(std::int64_t row, std::int64_t rows, float* to) const {
+    if (!packs) return;
+    kernels::pack_columns(g.x.at(row), g.x.stride(0), rows, g.x.extent(1), to);
+  }
+  void add(std::int64_t row, std::int64_t rows, const float* right, Rows to,
+           std::int64_t column, kernels::Start start) const {
+    const std::int64_t m = to.extent(0);
+    auto* const left = reinterpret_cast<float*>(thread_scratch(
+        static_cast<std::size_t>(kernels::packed_rows_size(m, rows)) *
+        sizeof(float)));
+    kernels::pack_rows_transposed(g.d_y.at(row) + column, g.d_y.stride(0), m,
+                                  rows, left);
+    kernels::gemm({.m = m,
+                   .n = to.extent(1),
+                   .k = rows,
+                   .left = kernels::LeftSide::kPacked,
+                   .a = left,
+                   .right = packs ? kernels::RightSide::kPacked
+                                  : kernels::RightSide::kRows,
+                   .b = packs ? right : g.x.at(row),
+                   .b_stride = g.x.stride(0),
+                   .c = to.data(),
+                   .c_stride = to.stride(0),
+                   .start = start});
+  }
+};
+
+struct Bf16Sides {
+  // A result in the cache is read and written once for so many rows, and six
+  // panels of the left side still stay there.
+  static constexpr std::int64_t kRun = 2048;
+  static constexpr std::int64_t kMostRows = 6 * kernels::kPanelRows;
+  static constexpr std::int64_t kRowGrain = kernels::kPanelRows;
+
+  explicit Bf16Sides(const WeightGradient& gradient) : g(gradient) {}
+
+  const WeightGradient& g;
+
+  std::int64_t packed_size(std::int64_t rows) const {
+    return kernels::bf16_packed_size(g.x.extent(1), rows) / 2;
+  }
+  void pack(std::int64_t row, std::int64_t rows, float* to) const {
+    kernels::bf16_pack_right_rows(g.x.at(row), g.x.stride(0), g.x.extent(1),
+                                  rows,
+                                  reinterpret_cast<kernels::Bf16Bits*>(to));
+  }
+  void add(std::int64_t row, std::int64_t rows, const float* right, Rows to,
+           std::int64_t column, kernels::Start start) const {
+    const std::int64_t m = to.extent(0);
+    kernels::bf16_gemm(
+        {.m = m,
+         .n = to.extent(1),
+         .k = rows,
+         .a = {g.d_y.at(row) + column, kernels::Storage::kFloat32,
+               g.d_y.stride(0)},
+         .a_is_transposed = true,
+         .b = reinterpret_cast<const kernels::Bf16Bits*>(right),
+         .c = to.data(),
+         .c_stride = to.stride(0),
+         .start = start},
+        thread_scratch(kernels::bf16_gemm_scratch_bytes(m, rows)));
+  }
+};
+
+template <typename Sides>
+void add_weight_gradient_of(const WeightGradient& g, MemoryPool& pool,
+                            Threads threads) {
+  constexpr std::int64_t kRun = Sides::kRun;
+  static_assert(kRun % kernels::kSumBlock == 0);
+  const Sides sides(g);
+  const std::int64_t rows = g.d_y.extent(0);
+  const std::int64_t out = g.d_y.extent(1);
+  const bool wanted = !g.d_weight.is_null();
+  const auto length_of_run = [&](std::int64_t row) {
+    return std::min(kRun, rows - row);
+  };
+  // Adds what the run of rows from `row` on gives to rows [begin, end) of the
+  // weight. `right` is the run of x, packed.
+  const auto add_run = [&](std::int64_t row, const float* right,
+                           std::int64_t begin, std::int64_t end) {
+    const std::int64_t count = length_of_run(row);
+    const bool continues = g.add || row > 0;
+    if (wanted) {
+      sides.add(row, count, right,
+                columns(g.d_weight.at(begin), end - begin, g.d_weight.extent(1),
+                        g.d_weight.stride(0)),
+                begin,
+                continues ? kernels::Start::kResult : kernels::Start::kZero);
+    }
+    if (g.d_bias != nullptr) {
+      if (!continues) std::fill(g.d_bias + begin, g.d_bias + end, 0.0f);
+      kernels::add_column_sums(g.d_y.at(row) + begin, g.d_y.stride(0), count,
+                               end - begin, g.d_bias + begin);
+    }
+  };
+  const auto take = [&](std::int64_t count) {
+    const std::int64_t floats = wanted ? sides.packed_size(count) : 0;
+    return floats > 0 ? pool.take(floats) : nullptr;
+  };
+  if (threads.count == 1) {
+    // Run by run, so that what was packed is still in the cache.
+    const std::shared_ptr<float> packed = take(length_of_run(0));
+    for (std::int64_t row = 0; row < rows; row += kRun) {
+      if (wanted) sides.pack(row, length_of_run(row), packed.get());
+      for (std::int64_t begin = 0; begin < out; begin += Sides::kMostRows) {
+        add_run(row, packed.get(), begin,
+                std::min(out, begin + Sides::kMostRows));
+      }
+    }
+    return;
+  }
+  const std::shared_ptr<float> packed = take(rows);
+  const auto packed_run = [&](std::int64_t row) {
+    return packed.get() + sides.packed_size(row);
+  };
+  if (wanted) {
+    over_row_blocks(threads, rows, kRun, [&](std::int64_t begin, std::int64_t) {
+      sides.pack(begin, length_of_run(begin), packed_run(begin));
+    });
+  }
+  // A task owns some rows of the weight and adds one run after the other.
+  const std::int64_t block = std::min(
+      Sides::kMostRows,
+      blocks_of(out, 4 * threads.count * Sides::kRowGrain) * Sides::kRowGrain);
+  over_row_blocks(
+      threads, out, block, [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t row = 0; row < rows; row += kRun) {
+          add_run(row, wanted ? packed_run(row) : nullptr, begin, end);
+        }
+      });
+}
+
 }  // namespace
 
 void multiply(std::span<const Product> products, Threads threads) {
@@ -234,91 +386,15 @@ void multiply_rows(const Product& product, Threads threads, RowsBody before,
 
 void add_weight_gradient(const WeightGradient& g, MemoryPool& pool,
                          Threads threads) {
-  // Both sides of so many rows stay in the cache while they are multiplied.
-  constexpr std::int64_t kRun = 256;
-  static_assert(kRun % kernels::kSumBlock == 0);
   const std::int64_t rows = g.d_y.extent(0);
   const std::int64_t out = g.d_y.extent(1);
-  const std::int64_t in = g.x.extent(1);
   if (rows == 0 || out == 0) return;
-  threads = threads_for(threads, rows * out * in, kWorthAThread);
-  const bool wanted = !g.d_weight.is_null();
-  const bool packs = wanted && !PackedWeights::pays_unpacked(rows, in);
-  const auto length_of_run = [&](std::int64_t row) {
-    return std::min(kRun, rows - row);
-  };
-  const auto pack_run = [&](std::int64_t row, float* to) {
-    kernels::pack_columns(g.x.at(row), g.x.stride(0), length_of_run(row), in,
-                          to);
-  };
-  // Adds what the run of rows from `row` on gives to rows [begin, end) of the
-  // weight. `right` is the run of x, packed.
-  const auto add_run = [&](std::int64_t row, const float* right,
-                           std::int64_t begin, std::int64_t end) {
-    const std::int64_t count = length_of_run(row);
-    const bool continues = g.add || row > 0;
-    if (wanted) {
-      auto* const left = reinterpret_cast<float*>(
-          thread_scratch(static_cast<std::size_t>(
-                             kernels::packed_rows_size(end - begin, count)) *
-                         sizeof(float)));
-      kernels::pack_rows_transposed(g.d_y.at(row) + begin, g.d_y.stride(0),
-                                    end - begin, count, left);
-      kernels::gemm({.m = end - begin,
-                     .n = in,
-                     .k = count,
-                     .left = kernels::LeftSide::kPacked,
-                     .a = left,
-                     .right = packs ? kernels::RightSide::kPacked
-                                    : kernels::RightSide::kRows,
-                     .b = packs ? right : g.x.at(row),
-                     .b_stride = g.x.stride(0),
-                     .c = g.d_weight.at(begin),
-                     .c_stride = g.d_weight.stride(0),
-                     .start = continues ? kernels::Start::kResult
-                                        : kernels::Start::kZero});
-    }
-    if (g.d_bias != nullptr) {
-      if (!continues) std::fill(g.d_bias + begin, g.d_bias + end, 0.0f);
-      kernels::add_column_sums(g.d_y.at(row) + begin, g.d_y.stride(0), count,
-                               end - begin, g.d_bias + begin);
-    }
-  };
-  constexpr std::int64_t kMost = 10 * kernels::kGemmRowGrain;
-  if (threads.count == 1) {
-    // Run by run, so that what was packed is still in the cache.
-    std::shared_ptr<float> packed;
-    if (packs) {
-      packed = pool.take(kernels::packed_columns_size(length_of_run(0), in));
-    }
-    for (std::int64_t row = 0; row < rows; row += kRun) {
-      if (packs) pack_run(row, packed.get());
-      for (std::int64_t begin = 0; begin < out; begin += kMost) {
-        add_run(row, packed.get(), begin, std::min(out, begin + kMost));
-      }
-    }
-    return;
-  }
-  std::shared_ptr<float> packed;
-  const auto packed_run = [&](std::int64_t row) {
-    return packed.get() + kernels::packed_columns_size(row, in);
-  };
-  if (packs) {
-    packed = pool.take(kernels::packed_columns_size(rows, in));
-    over_row_blocks(threads, rows, kRun, [&](std::int64_t begin, std::int64_t) {
-      pack_run(begin, packed_run(begin));
-    });
-  }
-  // A task owns some rows of the weight and adds one run after the other.
-  const std::int64_t block = std::min(
-      kMost, blocks_of(out, 4 * threads.count * kernels::kGemmRowGrain) *
-                 kernels::kGemmRowGrain);
-  over_row_blocks(
-      threads, out, block, [&](std::int64_t begin, std::int64_t end) {
-        for (std::int64_t row = 0; row < rows; row += kRun) {
-          add_run(row, packs ? packed_run(row) : nullptr, begin, end);
-        }
-      });
+  threads = threads_for(threads, rows * out * g.x.extent(1), kWorthAThread);
+  assert(g.products == WeightStorage::kFloat32 ||
+         g.products == WeightStorage::kBFloat16);
+  g.products == WeightStorage::kBFloat16
+      ? add_weight_gradient_of<Bf16Sides>(g, pool, threads)
+      : add_weight_gradient_of<FloatSides>(g, pool, threads);
 }
 
 }  // namespace regard::ops

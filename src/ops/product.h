@@ -9,6 +9,7 @@
 #include "regard/core/threads.h"
 #include "regard/ops/activation.h"
 #include "regard/ops/memory_pool.h"
+#include "regard/ops/weight_storage.h"
 
 // The matrix products of layers, cut into blocks for threads. The bits of an
 // element depend on its row and its column alone (kernels/gemm.h), so the cut
@@ -31,7 +32,7 @@ struct Product {
   const PackedWeights* weight = nullptr;
   const float* bias = nullptr;  // [out], or null for none
   Rows y;                       // apart from x
-  bool add = false;             // to what y holds; float32 weights alone
+  bool add = false;             // to what y holds; not for codes
   Epilogue epilogue{};
 };
 
@@ -55,6 +56,8 @@ struct WeightGradient {
   Rows d_weight{};          // [out, in]
   float* d_bias = nullptr;  // [out]
   bool add = true;
+  // kFloat32, or kBFloat16: both sides of d_weight are rounded.
+  WeightStorage products = WeightStorage::kFloat32;
 };
 void add_weight_gradient(const WeightGradient& gradient, MemoryPool& pool,
                          Threads threads);

@@ -63,7 +63,7 @@ nn::LossSum ExampleTask::loss_and_gradients(
     std::span<const std::int64_t> examples, std::uint64_t seed,
     StateDict& gradients) {
   nn::prepare_gradients(parameters_, gradients);
-  autograd::Tape tape(autograd::Record::kYes, threads_, pool_);
+  autograd::Tape tape(autograd::Record::kYes, threads_, pool_, compute_);
   nn::Pass pass(tape, parameters_, &gradients, nn::Mode::kTraining, seed);
   const nn::LossSum sum = parts_.loss(pass, Part::kTraining, examples, seed);
   tape.backward();

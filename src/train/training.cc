@@ -81,6 +81,7 @@ Settings settings_of(const TrainingOptions& o) {
   set("clipping", o.clip);
   set("updates between milestones", o.milestone);
   set("milestones averaged", o.average);
+  if (o.compute == Compute::kBFloat16) settings["products"] = "bfloat16";
   return settings;
 }
 
@@ -133,6 +134,7 @@ class Run {
   void prepare(Start start) {
     require(!task_.lengths().empty(), "train",
             "there must be at least one example");
+    task_.set_compute(options_.compute);
     check_agreement();
     if (first()) open_folder(start);
     if (dist::broadcast_value(ranks_, 0, has_checkpoint_)) {
@@ -393,6 +395,11 @@ class Run {
 };
 
 }  // namespace
+
+void TrainingTask::set_compute(Compute compute) {
+  require(compute == Compute::kFloat32, "train",
+          "this task computes in float32 alone; bfloat16 was asked for");
+}
 
 TrainingResult train(TrainingTask& task, const TrainingOptions& options,
                      const fs::path& folder, Start start, Observer& observer) {

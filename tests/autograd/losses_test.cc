@@ -66,27 +66,61 @@ TEST(CrossEntropy, GradientsHaveTheSameBitsForAnyThreadsWithALargeVocabulary) {
   for (std::size_t i = 0; i < targets.size(); ++i) {
     targets[i] = static_cast<std::int32_t>(i * 149);
   }
-  std::vector<std::vector<float>> first;
-  for (const int threads : {1, 2, 3, 7}) {
-    Tape tape(Record::kYes, {.count = threads});
-    const Variables v{tape.input(x.view<float, 2>()),
-                      tape.input(weight.view<float, 2>()),
-                      tape.input(bias.view<float, 2>())};
-    cross_entropy(tape, v[0], v[1], v[2], targets, 0.1f);
-    tape.backward();
-    for (std::size_t i = 0; i < v.size(); ++i) {
-      const Tensor gradient = tape.gradient_of(v[i]);
-      const auto values = gradient.values<float>();
-      if (threads == 1) {
-        first.emplace_back(values.begin(), values.end());
-        continue;
+  for (const Compute compute : {Compute::kFloat32, Compute::kBFloat16}) {
+    std::vector<std::vector<float>> first;
+    for (const int threads : {1, 2, 3, 7}) {
+      Tape tape(Record::kYes, {.count = threads}, {}, compute);
+      const Variables v{tape.input(x.view<float, 2>()),
+                        tape.input(weight.view<float, 2>()),
+                        tape.input(bias.view<float, 2>())};
+      cross_entropy(tape, v[0], v[1], v[2], targets, 0.1f);
+      tape.backward();
+      for (std::size_t i = 0; i < v.size(); ++i) {
+        const Tensor gradient = tape.gradient_of(v[i]);
+        const auto values = gradient.values<float>();
+        if (threads == 1) {
+          first.emplace_back(values.begin(), values.end());
+          continue;
+        }
+        EXPECT_EQ(std::memcmp(values.data(), first[i].data(),
+                              values.size() * sizeof(float)),
+                  0)
+            << "input " << i << ", threads " << threads;
       }
-      EXPECT_EQ(std::memcmp(values.data(), first[i].data(),
-                            values.size() * sizeof(float)),
-                0)
-          << "input " << i << ", threads " << threads;
     }
   }
+}
+
+TEST(CrossEntropy, InBf16IsNearThatInFloat) {
+  constexpr std::int64_t kVocab = 500, kRows = 300;
+  const Tensor x = as_tensor(random_matrix(kRows, 40, 1));
+  const Tensor weight = as_tensor(random_matrix(kVocab, 40, 2));
+  std::vector<std::int32_t> targets(kRows);
+  for (std::size_t i = 0; i < targets.size(); ++i) {
+    targets[i] = static_cast<std::int32_t>(i);
+  }
+  std::vector<std::vector<float>> results;
+  for (const Compute compute : {Compute::kFloat32, Compute::kBFloat16}) {
+    Tape tape(Record::kYes, {}, {}, compute);
+    const Variable a = tape.input(x.view<float, 2>());
+    const Variable b = tape.input(weight.view<float, 2>());
+    const CrossEntropySum sum = cross_entropy(tape, a, b, {}, targets, 0.1f);
+    tape.backward();
+    results.push_back({static_cast<float>(sum.loss)});
+    for (const Variable& v : {a, b}) {
+      const Tensor gradient = tape.gradient_of(v);
+      const auto values = gradient.values<float>();
+      results.back().insert(results.back().end(), values.begin(), values.end());
+    }
+  }
+  double error = 0, size = 0;
+  EXPECT_NEAR(results[1][0] / results[0][0], 1, 1e-3);
+  for (std::size_t i = 1; i < results[0].size(); ++i) {
+    error += std::pow(results[1][i] - results[0][i], 2);
+    size += std::pow(results[0][i], 2);
+  }
+  EXPECT_LT(std::sqrt(error / size), 0x1p-5);
+  EXPECT_GT(std::sqrt(error / size), 0x1p-12);
 }
 
 // Two sentences with sources of their own: a target that is only copied, one

@@ -78,6 +78,76 @@ TEST(LinearGradient, IsThatOfTheDefinition) {
       });
 }
 
+// Values and gradients of an operation, one after the other.
+std::vector<float> results(
+    Compute compute, int threads, const std::vector<Tensor>& inputs,
+    const Tensor& d_out,
+    const std::function<Variable(Tape&, const Variables&)>& operation) {
+  Tape tape(Record::kYes, {.count = threads}, dirty_pool(), compute);
+  Variables variables;
+  for (const Tensor& value : inputs) {
+    variables.push_back(tape.input(value.view<float, 2>()));
+  }
+  std::vector<float> all;
+  {
+    const Variable out = operation(tape, variables);
+    all.assign(out.data(), out.data() + out.rows() * out.columns());
+    tape.backward(out, d_out.view<float, 2>());
+  }
+  for (const Variable& variable : variables) {
+    const Tensor gradient = tape.gradient_of(variable);
+    const auto values = gradient.values<float>();
+    all.insert(all.end(), values.begin(), values.end());
+  }
+  return all;
+}
+
+// bf16 keeps 8 bits of each factor: near, not equal, and the bits are those of
+// any number of threads.
+void check_bf16(
+    const std::vector<Tensor>& inputs, const Tensor& d_out,
+    const std::function<Variable(Tape&, const Variables&)>& operation) {
+  const auto in_float = results(Compute::kFloat32, 1, inputs, d_out, operation);
+  const auto in_bf16 = results(Compute::kBFloat16, 1, inputs, d_out, operation);
+  EXPECT_EQ(in_bf16, results(Compute::kBFloat16, 3, inputs, d_out, operation));
+  ASSERT_EQ(in_bf16.size(), in_float.size());
+  double error = 0, size = 0;
+  for (std::size_t i = 0; i < in_float.size(); ++i) {
+    error += std::pow(in_bf16[i] - in_float[i], 2);
+    size += std::pow(in_float[i], 2);
+  }
+  EXPECT_LT(std::sqrt(error / size), 0x1p-5);  // signs of ReLU may turn
+  EXPECT_GT(std::sqrt(error / size), 0x1p-12);
+}
+
+TEST(LinearGradient, InBf16IsNearThatInFloat) {
+  // More rows than are summed at once, and weights that are cut for threads.
+  check_bf16({as_tensor(random_matrix(2100, 40, 1)),
+              as_tensor(random_matrix(210, 40, 2)),
+              as_tensor(random_matrix(1, 210, 3))},
+             as_tensor(random_matrix(2100, 210, 4)),
+             [](Tape& tape, const Variables& v) {
+               // Twice, so that gradients are added to others.
+               const Variable once = linear(tape, v[0], v[1], v[2]);
+               return add(tape, once,
+                          linear(tape, v[0], v[1], v[2],
+                                 {.activation = Activation::kRelu}));
+             });
+}
+
+TEST(AttentionGradient, InBf16IsNearThatInFloat) {
+  const std::vector<std::int64_t> offsets{0, 40, 41, 70};
+  check_bf16(
+      {as_tensor(random_matrix(70, 48, 5))},
+      as_tensor(random_matrix(70, 16, 6)), [&](Tape& tape, const Variables& v) {
+        PackedAttentionOptions options;
+        options.heads = options.kv_heads = 2;
+        options.head_dim = 8;
+        options.q_offsets = options.kv_offsets = offsets;
+        return attention(tape, {v[0], 0}, {v[0], 16}, {v[0], 32}, options);
+      });
+}
+
 TEST(LinearGradient, OfSomeRowsOfAWeightLeavesTheOthersAlone) {
   check(
       {random_matrix(6, 4, 1), random_matrix(9, 4, 2), random_matrix(1, 9, 3)},

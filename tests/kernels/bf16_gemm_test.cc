@@ -251,6 +251,96 @@ TEST(Bf16Gemm, NaNStaysInItsRow) {
   });
 }
 
+std::vector<float> transposed(const Matrix<float>& m) {
+  std::vector<float> t(static_cast<std::size_t>(m.rows * m.columns));
+  for (std::int64_t r = 0; r < m.rows; ++r) {
+    for (std::int64_t c = 0; c < m.columns; ++c) {
+      t[static_cast<std::size_t>(c * m.rows + r)] =
+          static_cast<float>(m.value(r, c));
+    }
+  }
+  return t;
+}
+
+class Bf16GemmSidesTest : public ::testing::TestWithParam<Sizes> {};
+
+TEST_P(Bf16GemmSidesTest, ARightSidePackedFromItsRowsIsThatOfItsColumns) {
+  on_every_bf16_path([] {
+    const Sizes s = GetParam();
+    Case<float> job(s);
+    const std::vector<float> rows = transposed(job.b);
+    const std::int64_t size = bf16_packed_size(s.n, s.k);
+    AlignedBuffer packed(static_cast<std::size_t>(2 * size + 64));
+    auto* const to = reinterpret_cast<Bf16Bits*>(packed.data());
+    std::fill_n(to, size, Bf16Bits{0x7fc0});
+    bf16_pack_right_rows(rows.data(), s.n, s.n, s.k, to);
+    EXPECT_EQ(std::vector(to, to + size),
+              std::vector(job.right(), job.right() + size));
+  });
+}
+
+TEST_P(Bf16GemmSidesTest, ATransposedLeftSideHasTheSameBits) {
+  on_every_bf16_path([] {
+    const Sizes s = GetParam();
+    Case<float> job(s);
+    Matrix<float> one(s.m, s.n), other(s.m, s.n);
+    job.multiply(one, 0, s.m);
+    const std::vector<float> left = transposed(job.a);
+    AlignedBuffer scratch(bf16_gemm_scratch_bytes(s.m, s.k) + 64);
+    bf16_gemm({.m = s.m,
+               .n = s.n,
+               .k = s.k,
+               .a = {left.data(), Storage::kFloat32, s.m},
+               .a_is_transposed = true,
+               .b = job.right(),
+               .bias = job.bias.data(),
+               .c = other.data.data(),
+               .c_stride = other.stride},
+              scratch.data());
+    EXPECT_EQ(one.data, other.data);
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(, Bf16GemmSidesTest,
+                         ::testing::Values(Sizes{1, 1, 1}, Sizes{17, 33, 31},
+                                           Sizes{31, 15, 65}, Sizes{64, 32, 64},
+                                           Sizes{70, 70, 97}, Sizes{5, 7, 600}),
+                         name_of);
+
+TEST(Bf16Gemm, PartsAlongKAddUpToTheBitsOfTheWhole) {
+  on_every_bf16_path([] {
+    const Sizes sizes{70, 75, 160};
+    Case<float> job(sizes);
+    Matrix<float> whole(sizes.m, sizes.n), parts(sizes.m, sizes.n);
+    job.multiply(whole, 0, sizes.m, false);
+    std::int64_t begin = 0;
+    for (const std::int64_t end : {32, 128, 160}) {
+      Case<float> part({sizes.m, sizes.n, end - begin});
+      for (std::int64_t at = begin; at < end; ++at) {
+        for (std::int64_t i = 0; i < sizes.m; ++i) {
+          part.a.at(i, at - begin) = job.a.at(i, at);
+        }
+        for (std::int64_t j = 0; j < sizes.n; ++j) {
+          part.b.at(j, at - begin) = job.b.at(j, at);
+        }
+      }
+      part.pack();
+      AlignedBuffer scratch(bf16_gemm_scratch_bytes(sizes.m, end - begin) + 64);
+      bf16_gemm({.m = sizes.m,
+                 .n = sizes.n,
+                 .k = end - begin,
+                 .a = part.a.view(),
+                 .b = part.right(),
+                 .c = parts.data.data(),
+                 .c_stride = parts.stride,
+                 .start = begin == 0 ? Start::kZero : Start::kResult},
+                scratch.data());
+      begin = end;
+    }
+    EXPECT_EQ(whole.data, parts.data);
+  });
+}
+
 TEST(Bf16Gemm, PacksTheSameOnEveryPath) {
   std::vector<std::vector<Bf16Bits>> packs;
   on_every_bf16_path([&] {

@@ -282,6 +282,34 @@ TEST(Training, RefusesToGoOnUnderOtherSettings) {
                     std::to_string(other.seed))));
 }
 
+TEST(Training, RefusesBf16WhereTheTaskKnowsFloatAlone) {
+  const TemporaryFolder folder;
+  TrainingOptions options = small_options();
+  options.compute = Compute::kBFloat16;
+  EXPECT_THAT(
+      [&] { train_once(options, folder / "run"); },
+      ThrowsMessage<InvalidArgument>(HasSubstr(
+          "this task computes in float32 alone; bfloat16 was asked for")));
+}
+
+TEST(Training, RefusesToGoOnWithOtherProducts) {
+  struct AnyCompute : testing::SmallTask {
+    void set_compute(Compute) override {}
+  };
+  const TemporaryFolder folder;
+  AnyCompute task;
+  Watcher watcher;
+  TrainingOptions options = small_options();
+  options.compute = Compute::kBFloat16;
+  train(task, options, folder / "run", Start::kNew, watcher);
+  EXPECT_THAT(
+      [&] {
+        train(task, small_options(), folder / "run", Start::kResume, watcher);
+      },
+      ThrowsMessage<InvalidArgument>(
+          HasSubstr("products was bfloat16, now not set")));
+}
+
 TEST(Training, RefusesAFolderWhereAnotherIsAtWork) {
   const TemporaryFolder folder;
   class Intruder : public Observer {

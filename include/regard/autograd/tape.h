@@ -6,6 +6,7 @@
 #include <memory>
 #include <vector>
 
+#include "regard/attention/attention.h"
 #include "regard/core/threads.h"
 #include "regard/ops/memory_pool.h"
 #include "regard/tensor/tensor.h"
@@ -70,16 +71,20 @@ enum class Record {
 // reverse, and gives back the memory of each as soon as it is done with it.
 //
 // The order of every sum is fixed, so no bit depends on the number of threads.
+// With Compute::kBFloat16 both sides of matrix products, forward and backward,
+// are rounded to bf16 and sums stay in float, as attention does it; values and
+// gradients are float all the same.
 class Tape {
  public:
   explicit Tape(Record record = Record::kYes, Threads threads = {},
-                MemoryPool pool = {});
+                MemoryPool pool = {}, Compute compute = Compute::kFloat32);
   ~Tape();
   Tape(const Tape&) = delete;
   Tape& operator=(const Tape&) = delete;
 
   bool records() const { return record_ == Record::kYes; }
   Threads threads() const { return threads_; }
+  Compute compute() const { return compute_; }
   MemoryPool& pool() { return pool_; }
 
   // Values that stand elsewhere and must outlive the tape. A tensor of rank 1
@@ -134,6 +139,7 @@ class Tape {
 
   Record record_;
   Threads threads_;
+  Compute compute_;
   MemoryPool pool_;
   std::vector<Slot> slots_;
   std::vector<std::function<void()>> steps_;

@@ -153,6 +153,9 @@ class Transformer {
 
   // How many threads a call may use. The bits do not depend on it.
   void set_threads(Threads threads);
+  // How loss_and_gradients() multiplies (autograd::Tape); loss() stays in
+  // float.
+  void set_compute(Compute compute);
 
   // The loss of a training batch, with dropout drawn from `seed`. Adds the
   // gradients of the sum of the losses to `gradients`, which holds a tensor for

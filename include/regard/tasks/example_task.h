@@ -52,11 +52,13 @@ class ExampleTask : public train::TrainingTask {
                                  std::uint64_t seed,
                                  StateDict& gradients) override;
   nn::LossSum validate() override;
+  void set_compute(Compute compute) override { compute_ = compute; }
 
  private:
   ExampleTaskParts parts_;
   StateDict parameters_;
   Threads threads_;
+  Compute compute_ = Compute::kFloat32;
   autograd::MemoryPool pool_;
   std::vector<std::vector<std::int64_t>> held_out_batches_;
 };

@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 
+#include "regard/attention/attention.h"
 #include "regard/core/threads.h"
 #include "regard/dist/communicator.h"
 #include "regard/nn/batch.h"
@@ -37,6 +38,9 @@ class TrainingTask {
   // The loss over the examples that are held out; 0 tokens where there are
   // none. Of several ranks, rank 0 alone is asked.
   virtual nn::LossSum validate() = 0;
+  // How loss_and_gradients() multiplies from here on; validate() stays in
+  // float. Throws InvalidArgument where the task knows no other way.
+  virtual void set_compute(Compute compute);
 };
 
 struct TrainingOptions {
@@ -57,6 +61,10 @@ struct TrainingOptions {
   std::int64_t average = 1;   // the result is the mean of so many milestones
   double checkpoint_seconds = 300;  // 0 saves after each update
   Threads threads = {};
+  // kBFloat16: matrix products and attention round what they multiply to bf16.
+  // Weights, sums, gradients and Adam stay in float. The bits depend on how the
+  // machine multiplies bf16 then (Compute).
+  Compute compute = Compute::kFloat32;
   // Who trains together. Ranks share the batches of an update and the moments
   // of Adam; each has the whole task. Must outlive the training.
   dist::Communicator* ranks = &dist::single_process();

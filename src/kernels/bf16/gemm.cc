@@ -78,6 +78,7 @@ class Product {
   }
 
   void pack_left(std::int64_t panel) const {
+    if (job_.a_is_transposed) return pack_left_transposed(panel);
     const void* rows[kPanel];
     for (int i = 0; i < rows_of(panel); ++i) {
       rows[i] = row_of(job_.a, panel * kPanel + i);
@@ -86,25 +87,66 @@ class Product {
                     left_ + panel * panel_size(job_.k));
   }
 
+  // Pairs of rows of a, [k, m], are words; transposed, the words of a column
+  // are a row of the left side.
+  void pack_left_transposed(std::int64_t panel) const {
+    const int columns = rows_of(panel);
+    const float* const from =
+        static_cast<const float*>(job_.a.data) + panel * kPanel;
+    Bf16Bits* to = left_ + panel * panel_size(job_.k);
+    alignas(kLineBytes) Bf16Bits pairs[2 * kTileBf16];
+    for (std::int64_t at = 0; at < job_.k; at += 32) {
+      const int count =
+          static_cast<int>(std::min<std::int64_t>(32, job_.k - at));
+      bf16_pack_pairs(from + at * job_.a.stride, job_.a.stride, count, columns,
+                      pairs);
+      for (int tile = 0; tile < 2; ++tile, to += kTileBf16) {
+        const Bf16Bits* words[16];
+        for (int i = 0; i < 16; ++i)
+          words[i] = pairs + tile * kTileBf16 + i * 32;
+        float lengths[16];
+        f_.pack_keys(words, 1, to, kTileBf16, lengths);
+      }
+    }
+  }
+
   // Whether the sums of whole panels are written beside the products of the
   // next columns.
   bool carries() const {
     return f_.carries && job_.c_storage == Storage::kFloat32 && steps_ > 0;
   }
-  bool from_zero() const { return job_.bias == nullptr && steps_ > 0; }
+  bool from_zero() const {
+    return job_.start == Start::kZero && job_.bias == nullptr && steps_ > 0;
+  }
 
-  // The sums begin with the bias.
+  // Where the two halves of a row's sums are.
+  float* row_sums(std::int64_t row) const {
+    return sums_ + row / 16 * 2 * kTileFloats + row % 16 * 16;
+  }
+
+  // The sums begin with the bias, or with the result so far.
   void start_sums(std::int64_t column) const {
     if (from_zero()) return;
+    if (job_.start == Start::kResult) return load_sums(column);
     float bias[kPanel] = {};
     const std::int64_t columns = std::min(kPanel, job_.n - column);
     if (job_.bias != nullptr) {
       std::copy_n(job_.bias + column, columns, bias);
     }
     for (std::int64_t row = 0; row < panels_ * kPanel; ++row) {
-      float* const to = sums_ + row / 16 * 2 * kTileFloats + row % 16 * 16;
+      float* const to = row_sums(row);
       std::memcpy(to, bias, sizeof(float) * 16);
       std::memcpy(to + kTileFloats, bias + 16, sizeof(float) * 16);
+    }
+  }
+  void load_sums(std::int64_t column) const {
+    const std::int64_t columns = std::min(kPanel, job_.n - column);
+    const std::int64_t first = std::min<std::int64_t>(16, columns);
+    const auto* from = static_cast<const float*>(job_.c) + column;
+    for (std::int64_t row = 0; row < job_.m; ++row, from += job_.c_stride) {
+      float* const to = row_sums(row);
+      std::copy_n(from, first, to);
+      std::copy_n(from + first, columns - first, to + kTileFloats);
     }
   }
 
@@ -181,13 +223,19 @@ float value_at(const Bf16Rows& rows, std::int64_t row, std::int64_t at) {
 void plain_gemm(const Bf16Gemm& job) {
   for (std::int64_t i = 0; i < job.m; ++i) {
     for (std::int64_t j = 0; j < job.n; ++j) {
+      const std::int64_t place = i * job.c_stride + j;
       float sum = job.bias == nullptr ? 0 : job.bias[j];
+      if (job.start == Start::kResult) {
+        sum = load_element(job.c, job.c_storage, place);
+      }
       for (std::int64_t at = 0; at < job.k; ++at) {
         const Bf16Bits b = job.b[place_of(j, at, job.k)];
-        sum += static_cast<float>(BFloat16(value_at(job.a, i, at))) *
+        const float a = job.a_is_transposed ? value_at(job.a, at, i)
+                                            : value_at(job.a, i, at);
+        sum += static_cast<float>(BFloat16(a)) *
                std::bit_cast<float>(std::uint32_t{b} << 16);
       }
-      store_element(sum, job.c_storage, job.c, i * job.c_stride + j);
+      store_element(sum, job.c_storage, job.c, place);
     }
   }
 }
@@ -231,6 +279,26 @@ void bf16_pack_right(const Bf16Rows& transposed, std::int64_t n, std::int64_t k,
     f.pack_keys(rows, static_cast<int>(steps),
                 packed + tile / 2 * panel_size(k) + tile % 2 * kTileBf16,
                 2 * kTileBf16, norms);
+  }
+}
+
+void bf16_pack_right_rows(const float* rows, std::int64_t stride,
+                          std::int64_t n, std::int64_t k, Bf16Bits* packed) {
+  if (!attention_has_kernel()) {
+    std::fill(packed, packed + bf16_packed_size(n, k), Bf16Bits{0});
+    for (std::int64_t at = 0; at < k; ++at) {
+      for (std::int64_t j = 0; j < n; ++j) {
+        packed[place_of(j, at, k)] = BFloat16(rows[at * stride + j]).bits;
+      }
+    }
+    return;
+  }
+  for (std::int64_t column = 0; column < n; column += kPanel) {
+    for (std::int64_t at = 0; at < k; at += 32, packed += 2 * kTileBf16) {
+      bf16_pack_pairs(rows + at * stride + column, stride,
+                      static_cast<int>(std::min<std::int64_t>(32, k - at)),
+                      static_cast<int>(std::min(kPanel, n - column)), packed);
+    }
   }
 }
 

@@ -6,6 +6,7 @@
 
 #include "kernels/attention_forward.h"
 #include "kernels/bf16/paths.h"
+#include "kernels/gemm.h"
 
 namespace regard::kernels {
 
@@ -28,19 +29,25 @@ struct Bf16Rows {
 };
 void bf16_pack_right(const Bf16Rows& transposed, std::int64_t n, std::int64_t k,
                      Bf16Bits* packed);
+// From itself: row i of k at element i * stride, float32.
+void bf16_pack_right_rows(const float* rows, std::int64_t stride,
+                          std::int64_t n, std::int64_t k, Bf16Bits* packed);
 
-// c = bias + a b, summed in this order. Any size may be zero; with k = 0 c is
-// the bias. For threads, n is cut between panels.
+// c = bias + a b, or c + a b, summed in this order. Any size may be zero; with
+// k = 0 c is the bias. For threads, n is cut between panels. Cut along k at
+// multiples of 32 and added, the parts have the bits of the whole.
 struct Bf16Gemm {
   std::int64_t m = 0;
   std::int64_t n = 0;
   std::int64_t k = 0;
-  Bf16Rows a{};                 // [m, k]
-  const Bf16Bits* b = nullptr;  // packed
-  const float* bias = nullptr;  // [n], or null for none
-  void* c = nullptr;            // [m, n], row i at element i * c_stride
+  Bf16Rows a{};                  // [m, k]
+  bool a_is_transposed = false;  // a is [k, m], float32
+  const Bf16Bits* b = nullptr;   // packed
+  const float* bias = nullptr;   // [n], or null for none
+  void* c = nullptr;             // [m, n], row i at element i * c_stride
   Storage c_storage = Storage::kFloat32;
   std::int64_t c_stride = 0;
+  Start start = Start::kZero;  // kResult: c is float32, and there is no bias
 };
 
 // The rows to give at a time: packed, they stay in the second cache while the

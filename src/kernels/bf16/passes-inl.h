@@ -29,16 +29,21 @@ HWY_INLINE Vec load_bf16(const Bf16Bits* from) {
   return hn::BitCast(Tag(), hn::ShiftLeft<16>(wide));
 }
 
-// To nearest, ties to even; NaN stays NaN.
-HWY_INLINE void store_bf16(Vec value, Bf16Bits* to) {
+// To nearest, ties to even; NaN stays NaN. The upper half of each lane is the
+// bf16 number.
+HWY_INLINE UVec round_to_bf16(Vec value) {
   const UTag du;
-  const hn::RebindToSigned<Tag> di;
   const auto bits = hn::BitCast(du, value);
   const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(du, 1u));
   const auto rounded = hn::Add(hn::Add(bits, hn::Set(du, 0x7fffu)), odd);
   const auto quiet = hn::Or(bits, hn::Set(du, 0x400000u));
   const auto nan = hn::RebindMask(du, hn::IsNaN(value));
-  const auto result = hn::ShiftRight<16>(hn::IfThenElse(nan, quiet, rounded));
+  return hn::IfThenElse(nan, quiet, rounded);
+}
+
+HWY_INLINE void store_bf16(Vec value, Bf16Bits* to) {
+  const hn::RebindToSigned<Tag> di;
+  const auto result = hn::ShiftRight<16>(round_to_bf16(value));
   hn::StoreU(hn::DemoteTo(HalfTag(), hn::BitCast(di, result)), HalfTag(), to);
 }
 
@@ -233,6 +238,34 @@ void PackPanel(const void* const* rows, int count, Storage storage,
           }
         }
       }
+    }
+  }
+}
+
+void PackPairs(const float* rows, std::int64_t stride, int count, int columns,
+               Bf16Bits* to) {
+  const Tag d;
+  const UTag du;
+  HWY_ALIGN float zeros[32] = {};
+  HWY_ALIGN float ends[2][32] = {};
+  const auto row_at = [&](int row, float* end) {
+    if (row >= count) return static_cast<const float*>(zeros);
+    const float* const at = rows + row * stride;
+    if (columns == 32) return at;
+    std::memcpy(end, at, sizeof(float) * columns);
+    return static_cast<const float*>(end);
+  };
+  for (int p = 0; p < 16; ++p, to += 32) {
+    const float* const even = row_at(2 * p, ends[0]);
+    const float* const odd = row_at(2 * p + 1, ends[1]);
+    for (int c = 0; c < 32; c += kBf16Lanes) {
+      const auto low =
+          hn::ShiftRight<16>(round_to_bf16(hn::LoadU(d, even + c)));
+      const auto high = hn::And(round_to_bf16(hn::LoadU(d, odd + c)),
+                                hn::Set(du, 0xffff0000u));
+      hn::StoreU(hn::Or(low, high), du,
+                 reinterpret_cast<std::uint32_t*>(to + c / 16 * kTileBf16 +
+                                                  c % 16 * 2));
     }
   }
 }

@@ -78,6 +78,12 @@ void bf16_scale_row(float* row, int tiles, float factor) noexcept;
 void bf16_pack_panel(const void* const* rows, int count, Storage storage,
                      std::int64_t k, Bf16Bits* to) noexcept;
 
+// Two tiles of pairs of rows, 16 columns each: `count` <= 32 rows of `columns`
+// <= 32 elements, rounded to bf16, then zeros. Element (2 p + e) of column c is
+// at [c / 16][p][c % 16][e], p counting pairs of rows.
+void bf16_pack_pairs(const float* rows, std::int64_t stride, int count,
+                     int columns, Bf16Bits* to) noexcept;
+
 // out [rows, columns] <- the sums of a Bf16Product, in storage.
 struct Bf16Sums {
   const float* sums;

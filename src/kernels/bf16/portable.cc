@@ -29,6 +29,7 @@ REGARD_NO_KERNEL(ScaleRow, float*, int, float)
 REGARD_NO_KERNEL(WriteRow, const float*, float, std::int64_t, Storage, void*)
 REGARD_NO_KERNEL(PackPanel, const void* const*, int, Storage, std::int64_t,
                  Bf16Bits*)
+REGARD_NO_KERNEL(PackPairs, const float*, std::int64_t, int, int, Bf16Bits*)
 REGARD_NO_KERNEL(WriteSums, const Bf16Sums&)
 REGARD_NO_KERNEL(Multiply, const Bf16Product&)
 REGARD_NO_KERNEL(FinishScores, const Bf16Modifier&, const Bf16Strip&, float*)
@@ -62,6 +63,7 @@ HWY_EXPORT(RowIsFinite);
 HWY_EXPORT(ScaleRow);
 HWY_EXPORT(WriteRow);
 HWY_EXPORT(PackPanel);
+HWY_EXPORT(PackPairs);
 HWY_EXPORT(WriteSums);
 HWY_EXPORT(Multiply);
 HWY_EXPORT(FinishScores);
@@ -103,6 +105,11 @@ void bf16_write_row(const float* row, float factor, std::int64_t n,
 void bf16_pack_panel(const void* const* rows, int count, Storage storage,
                      std::int64_t k, Bf16Bits* to) noexcept {
   HWY_DYNAMIC_DISPATCH(PackPanel)(rows, count, storage, k, to);
+}
+
+void bf16_pack_pairs(const float* rows, std::int64_t stride, int count,
+                     int columns, Bf16Bits* to) noexcept {
+  HWY_DYNAMIC_DISPATCH(PackPairs)(rows, stride, count, columns, to);
 }
 
 void bf16_write_sums(const Bf16Sums& sums) noexcept {

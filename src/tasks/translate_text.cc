@@ -9,6 +9,7 @@
 
 #include "regard/core/error.h"
 #include "tasks/kept_numbers.h"
+#include "tasks/repetition.h"
 #include "text/unicode.h"
 
 namespace regard::tasks {
@@ -184,6 +185,31 @@ namespace {
 
 using Found = std::vector<std::vector<Translation>>;
 
+// Translates sentences again whose translations say the same words over and
+// over, where the sentences do not. This time no two tokens may follow each
+// other twice.
+void mend_repetitions(const Translator& translator,
+                      std::span<const std::string> sentences,
+                      const TranslateOptions& options, Found& found) {
+  std::vector<std::size_t> places;
+  std::vector<std::string> again;
+  for (std::size_t i = 0; i < sentences.size(); ++i) {
+    if (has_repetition(found[i].front().text) &&
+        !has_repetition(sentences[i])) {
+      places.push_back(i);
+      again.push_back(sentences[i]);
+    }
+  }
+  if (again.empty()) return;
+  TranslateOptions once = options;
+  once.no_repeat_ngram = 2;
+  Found other = translator.translate(again, once);
+  for (std::size_t i = 0; i < places.size(); ++i) {
+    if (has_repetition(other[i].front().text)) continue;
+    found[places[i]] = std::move(other[i]);
+  }
+}
+
 // Translates sentences again whose translations have lost a number.
 void keep_numbers(const Translator& translator,
                   std::span<const std::string> sentences,
@@ -262,6 +288,7 @@ std::vector<Translation> translate_one_way(const Translator& translator,
   }
   Found found = translator.translate(sentences, options);
   if (!translator.config().whole_texts) {
+    mend_repetitions(translator, sentences, options, found);
     keep_numbers(translator, sentences, options, found);
   }
   std::vector<Translation> results(texts.size());

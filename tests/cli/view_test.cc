@@ -136,7 +136,8 @@ TEST_F(ViewCommand, ExportsAPageOfATranslation) {
   const Ended ended =
       run_regard({"view", "--model", model(), kSentence, "--export", page});
   ASSERT_EQ(ended.code, 0) << ended.err;
-  const Ended plain = run_regard({"translate", "--model", model(), kSentence});
+  const Ended plain =
+      run_regard({"translate", "--model", model(), "--whole", kSentence});
   EXPECT_EQ(ended.out, plain.out + "page -> " + page + "\n");
   const std::string text = read_text(page);
   EXPECT_THAT(text, HasSubstr("\"model\":{\"name\":\"model\""));
@@ -331,7 +332,8 @@ TEST_F(ViewCommand, ServesUntilItIsInterrupted) {
 }
 
 TEST_F(ViewCommand, TranslateShowsTheHeadsOfALayer) {
-  const Ended plain = run_regard({"translate", "--model", model(), kSentence});
+  const Ended plain =
+      run_regard({"translate", "--model", model(), "--whole", kSentence});
   const Ended cross =
       run_regard({"translate", "--model", model(), "--show", kSentence});
   ASSERT_EQ(cross.code, 0) << cross.err;

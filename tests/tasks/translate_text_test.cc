@@ -10,6 +10,7 @@
 
 #include "regard/nn/transformer.h"
 #include "support/refusal.h"
+#include "tasks/repetition.h"
 
 namespace regard::tasks {
 namespace {
@@ -86,16 +87,36 @@ std::string translated(const std::string& text) {
 }
 
 TEST(TranslateTexts, TranslatesSentencesAndJoinsThem) {
-  ASSERT_NE(whole("a b Xa."), "");
-  EXPECT_EQ(translated("a b Xa."), whole("a b Xa."));
-  EXPECT_EQ(translated("a b Xa. Xb. E F"),
-            whole("a b Xa.") + " " + whole("Xb.") + " " + whole("E F"));
+  ASSERT_NE(translated("a b Xa."), "");
+  EXPECT_EQ(translated("a b Xa. Xb. E F"), translated("a b Xa.") + " " +
+                                               translated("Xb.") + " " +
+                                               translated("E F"));
+}
+
+TEST(TranslateTexts, SaysNothingOverAndOver) {
+  int lost = 0, kept = 0;
+  for (char c = 'a'; c <= 'z'; ++c) {
+    const std::string sentence = std::string(1, c) + " Xa.";
+    const std::string before = whole(sentence), after = translated(sentence);
+    EXPECT_FALSE(has_repetition(after)) << after;
+    if (has_repetition(before)) {
+      ++lost;
+    } else {
+      ++kept;
+      EXPECT_EQ(after, before);
+    }
+  }
+  EXPECT_GT(lost, 0);
+  EXPECT_GT(kept, 0);
+  // It is said again where the sentence says so itself.
+  const std::string again = "a a a a a";
+  EXPECT_EQ(translated(again), whole(again));
 }
 
 TEST(TranslateTexts, KeepsLinesAndParagraphs) {
   EXPECT_EQ(translated("a Xa. Xb.\nc\n\n\nd e\n"),
-            whole("a Xa.") + " " + whole("Xb.") + "\n" + whole("c") + "\n\n\n" +
-                whole("d e") + "\n");
+            translated("a Xa.") + " " + translated("Xb.") + "\n" +
+                translated("c") + "\n\n\n" + translated("d e") + "\n");
   EXPECT_EQ(translated(""), "");
   EXPECT_EQ(translated("\n\n"), "\n\n");
 }
@@ -105,10 +126,10 @@ TEST(TranslateTexts, ALongSentenceIsCutWhereAClauseEnds) {
   EXPECT_THAT(refusal([&] { whole(first + " " + second); }),
               HasSubstr("at most 12 pieces"));
   EXPECT_EQ(translated(first + " " + second),
-            whole(first) + " " + whole(second));
+            translated(first) + " " + translated(second));
   // And else where a word does.
   EXPECT_EQ(translated("a b c d e f g h i j k l"),
-            whole("a b c d e f") + " " + whole("g h i j k l"));
+            translated("a b c d e f") + " " + translated("g h i j k l"));
 }
 
 // This model writes anything: only what is put back is certain to be there.

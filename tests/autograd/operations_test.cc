@@ -135,17 +135,29 @@ TEST(LinearGradient, InBf16IsNearThatInFloat) {
              });
 }
 
-TEST(AttentionGradient, InBf16IsNearThatInFloat) {
-  const std::vector<std::int64_t> offsets{0, 40, 41, 70};
-  check_bf16(
-      {as_tensor(random_matrix(70, 48, 5))},
-      as_tensor(random_matrix(70, 16, 6)), [&](Tape& tape, const Variables& v) {
-        PackedAttentionOptions options;
-        options.heads = options.kv_heads = 2;
-        options.head_dim = 8;
-        options.q_offsets = options.kv_offsets = offsets;
-        return attention(tape, {v[0], 0}, {v[0], 16}, {v[0], 32}, options);
-      });
+// Self-attention of sentences, two heads of width 8.
+std::function<Variable(Tape&, const Variables&)> heads_of(
+    std::vector<std::int64_t> offsets) {
+  return [offsets = std::move(offsets)](Tape& tape, const Variables& v) {
+    PackedAttentionOptions options;
+    options.heads = options.kv_heads = 2;
+    options.head_dim = 8;
+    options.q_offsets = options.kv_offsets = offsets;
+    return attention(tape, {v[0], 0}, {v[0], 16}, {v[0], 32}, options);
+  };
+}
+
+TEST(AttentionGradient, OfLongSentencesInBf16IsNearThatInFloat) {
+  check_bf16({as_tensor(random_matrix(1040, 48, 5))},
+             as_tensor(random_matrix(1040, 16, 6)), heads_of({0, 1000, 1040}));
+}
+
+TEST(AttentionGradient, OfShortSentencesStaysInFloat) {
+  const std::vector<Tensor> inputs{as_tensor(random_matrix(70, 48, 5))};
+  const Tensor d_out = as_tensor(random_matrix(70, 16, 6));
+  const auto attend = heads_of({0, 40, 41, 70});
+  EXPECT_EQ(results(Compute::kBFloat16, 2, inputs, d_out, attend),
+            results(Compute::kFloat32, 2, inputs, d_out, attend));
 }
 
 TEST(LinearGradient, OfSomeRowsOfAWeightLeavesTheOthersAlone) {

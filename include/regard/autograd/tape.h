@@ -72,8 +72,8 @@ enum class Record {
 //
 // The order of every sum is fixed, so no bit depends on the number of threads.
 // With Compute::kBFloat16 both sides of matrix products, forward and backward,
-// are rounded to bf16 and sums stay in float, as attention does it; values and
-// gradients are float all the same.
+// are rounded to bf16 and sums stay in float, as are those of attention to long
+// sentences; values and gradients are float all the same.
 class Tape {
  public:
   explicit Tape(Record record = Record::kYes, Threads threads = {},

@@ -61,9 +61,9 @@ struct TrainingOptions {
   std::int64_t average = 1;   // the result is the mean of so many milestones
   double checkpoint_seconds = 300;  // 0 saves after each update
   Threads threads = {};
-  // kBFloat16: matrix products and attention round what they multiply to bf16.
-  // Weights, sums, gradients and Adam stay in float. The bits depend on how the
-  // machine multiplies bf16 then (Compute).
+  // kBFloat16: matrix products, and attention to long sentences, round what
+  // they multiply to bf16. Weights, sums, gradients and Adam stay in float. The
+  // bits depend on how the machine multiplies bf16 then (Compute).
   Compute compute = Compute::kFloat32;
   // Who trains together. Ranks share the batches of an update and the moments
   // of Adam; each has the whole task. Must outlive the training.

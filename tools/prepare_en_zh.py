@@ -4,15 +4,17 @@
 
     prepare_en_zh.py mono SOURCES FOLDER [--pairs]
                                                 Chinese text alone, to be translated back
-    prepare_en_zh.py mix SOURCES FOLDER         train.tsv, everyday.tsv, valid.tsv
+    prepare_en_zh.py mix SOURCES FOLDER         train.tsv, back.tsv, everyday.tsv, valid.tsv
     prepare_en_zh.py tests SOURCES FOLDER [--seen PAIRS.tsv.gz]
                                                 tatoeba.en, tatoeba.zh, covost2.en, covost2.zh
 
 SOURCES holds train_NAME.tsv.gz and gloss_NAME.tsv.gz (English, a tab, Chinese),
 mono_NAME.txt.gz and test_NAME.tsv.gz. `mono` writes FOLDER/mono.zh, one sentence
 a line, with `--pairs` also the Chinese side of the pairs, so that a small model can
-learn how a large one translates it; `mix` reads its translation, FOLDER/mono.en, and the FOLDER/phrases.tsv of
-write_phrases.py, where there are any. A pair is held out to validate with where a
+learn how a large one translates it; `mix` reads its translation, FOLDER/mono.en, and
+the FOLDER/phrases.tsv of write_phrases.py, where there are any. back.tsv gets what the
+large model made of the Chinese side of pairs: good to translate into, while the pairs
+themselves are better to translate from. A pair is held out to validate with where a
 hash of its English sentence says so, and pairs that share a side with one of those
 are dropped, as is each pair that shares a side with a test: letters and digits are
 compared, case and punctuation are not. `--seen` leaves out of the tests what shares
@@ -113,7 +115,10 @@ def write_mix(folder, out):
     print(f"everyday {len(everyday)}, prose {len(prose)}, words {len(words)}, translated back {len(back)}, phrases {len(phrases)}")
     line = "\t".join
     write(out / "everyday.tsv", [line(p) for p in everyday])
-    write(out / "train.tsv", [line(p) for p in everyday | prose | back | words | phrases])
+    pairs = everyday | prose | words | phrases
+    paired = {chinese for _, chinese in everyday | prose}
+    write(out / "train.tsv", [line(p) for p in pairs | {p: None for p in back if p[1] not in paired}])
+    write(out / "back.tsv", [line(p) for p in back if p[1] in paired and p not in pairs])
     write(out / "valid.tsv", [line(p) for p in sorted(held_out)])
 
 

@@ -11,7 +11,8 @@ packs. Tables have the columns text and label.
 
 Speed: all take turns, some updates each; what is told is the ratio of texts per second over all rounds, and of each
 round. An update is everything from the tokens to the new weights. PyTorch is there twice: with batches of like
-lengths, and with as many texts drawn at random, as the Trainer of transformers does unless told otherwise. fp32.
+lengths, and with as many texts drawn at random, as the Trainer of transformers does unless told otherwise. fp32; with --compute bfloat16, regard multiplies in bf16, and PyTorch is there in fp32 and with
+autocast to bf16.
 """
 
 import argparse
@@ -74,8 +75,11 @@ class Classifier(torch.nn.Module):
 class Torch:
     name = "torch"
 
-    def __init__(self, arguments, seed, sorted_by_length=True):
+    def __init__(self, arguments, seed, sorted_by_length=True, autocast=False):
         torch.manual_seed(seed)
+        self.autocast = autocast
+        if autocast:
+            self.name = "torch, autocast"
         if not sorted_by_length:
             self.name = "torch, random batches"
             self.batches = self.random_batches
@@ -142,8 +146,9 @@ class Torch:
         return batch["input_ids"], batch["attention_mask"]
 
     def update(self, batch):
-        loss = torch.nn.functional.cross_entropy(
-            self.net(*self.padded([self.texts[i] for i in batch])), torch.tensor([self.labels[i] for i in batch]))
+        with torch.autocast("cpu", torch.bfloat16, enabled=self.autocast):
+            scores = self.net(*self.padded([self.texts[i] for i in batch]))
+        loss = torch.nn.functional.cross_entropy(scores.float(), torch.tensor([self.labels[i] for i in batch]))
         loss.backward()
         torch.nn.utils.clip_grad_norm_(self.net.parameters(), 1.0)
         self.optimizer.step()
@@ -187,7 +192,7 @@ class Regard:
             [a.program, "train", "classify", "--train", a.train, "--from", a.model, "--out", folder, "--epochs",
              str(a.epochs), "--lr", str(a.lr), "--batch-tokens", str(a.batch_tokens), "--max-length",
              str(a.max_length), "--truncate", a.truncate, "--valid-share", "0", "--seed", str(self.seed), "--threads",
-             str(a.threads), *more],
+             str(a.threads), "--compute", a.compute, *more],
             check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL if more else None)
 
     def timed(self, updates):
@@ -210,6 +215,8 @@ class Regard:
 
 def measure_speed(arguments):
     contestants = [Regard(arguments, 1), Torch(arguments, 1), Torch(arguments, 1, sorted_by_length=False)]
+    if arguments.compute == "bfloat16":
+        contestants.append(Torch(arguments, 1, autocast=True))
     rounds = {one.name: [] for one in contestants}
     for number in range(arguments.rounds):
         for shift in range(len(contestants)):
@@ -257,6 +264,7 @@ def main():
     parser.add_argument("--updates", type=int, default=12, help="of a round (%(default)s)")
     parser.add_argument("--rounds", type=int, default=5, help="(%(default)s)")
     parser.add_argument("--threads", type=int, default=os.cpu_count(), help="of both (%(default)s)")
+    parser.add_argument("--compute", choices=("float32", "bfloat16"), default="float32", help="products (%(default)s)")
     parser.add_argument("--program", required=True, metavar="FILE", help="regard; ./run bench gives it")
     parser.add_argument("--json", type=pathlib.Path, metavar="FILE", help="write all results there")
     arguments = parser.parse_args()

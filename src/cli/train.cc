@@ -52,6 +52,12 @@ void add_data(App& app, TrainTranslateFlags& f) {
   app.add_option("--tsv", f.tsv, "Both in one file, separated by a tab")
       ->type_name("FILE")
       ->group(group);
+  app.add_option("--back-tsv", f.back_tsv,
+                 "More pairs, learnt from translation to sentence alone, such "
+                 "as those whose sentence a machine wrote; with "
+                 "--both-directions")
+      ->type_name("FILE")
+      ->group(group);
   app.add_option("--valid-src", f.valid_src, "Validation sentences")
       ->type_name("FILE")
       ->group(group);

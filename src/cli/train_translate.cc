@@ -53,6 +53,7 @@ void check(const TrainTranslateFlags& f) {
 
 struct Data {
   text::Pairs training;
+  text::Pairs back;  // for the direction back alone
   text::Pairs held_out;
 };
 
@@ -72,6 +73,7 @@ Data load_data(const TrainTranslateFlags& f) {
   require(!data.training.sources.empty(), kCommand,
           "there are no pairs to learn from in '",
           f.tsv.empty() ? f.src : f.tsv, "'");
+  if (!f.back_tsv.empty()) data.back = text::read_tsv(f.back_tsv);
   return data;
 }
 
@@ -84,10 +86,11 @@ bool learns_pieces(const TrainTranslateFlags& f) {
 }
 
 std::unique_ptr<text::Tokenizer> make_tokenizer(const TrainTranslateFlags& f,
-                                                const text::Pairs& pairs) {
+                                                const Data& data) {
   if (!f.tokenizer.empty()) return text::load_tokenizer(f.tokenizer);
   std::vector<std::string> lines;
-  for (const auto* side : {&pairs.sources, &pairs.targets}) {
+  for (const auto* side : {&data.training.sources, &data.training.targets,
+                           &data.back.sources, &data.back.targets}) {
     for (const std::string& line : *side) {
       if (!text::is_blank(line)) lines.push_back(line);
     }
@@ -159,6 +162,13 @@ std::string name_of(const std::string& path) {
   return fs::path(path).filename().string();
 }
 
+std::string files_of(const TrainTranslateFlags& f) {
+  std::string files =
+      f.tsv.empty() ? name_of(f.src) + ", " + name_of(f.tgt) : name_of(f.tsv);
+  if (!f.back_tsv.empty()) files += ", " + name_of(f.back_tsv);
+  return files;
+}
+
 std::string card_of(const TrainTranslateFlags& f,
                     const tasks::TranslatorConfig& config,
                     const TrainingFolder::Outcome& outcome,
@@ -178,9 +188,7 @@ std::string card_of(const TrainTranslateFlags& f,
              "- Model: {} + {} layers, width {}, {} heads, feed-forward {}; {} "
              "parameters; dropout {}, smoothing {}\n",
              config.languages.source, config.languages.target,
-             config.languages.both_directions ? ", and back" : "",
-             f.tsv.empty() ? name_of(f.src) + ", " + name_of(f.tgt)
-                           : name_of(f.tsv),
+             config.languages.both_directions ? ", and back" : "", files_of(f),
              examples, m.source_vocab,
              learns_pieces(f) ? f.pieces : "taken over", begun,
              m.encoder_layers, m.decoder_layers, m.model_dim, m.heads,
@@ -219,6 +227,11 @@ void run_train_translate(const TrainTranslateFlags& f, Ranks& ranks) {
   if (!f.begin_with.empty()) {
     start = tasks::load_translator_files(f.begin_with);
   }
+  const bool both_directions =
+      start ? start->config.languages.both_directions : f.both_directions;
+  if (!f.back_tsv.empty() && !both_directions) {
+    throw UsageError("--back-tsv needs a model for both directions");
+  }
   Data pairs = load_data(f);
   folder.create();
   // A run that goes on reads the tokenizer that its start has written. One that
@@ -226,12 +239,17 @@ void run_train_translate(const TrainTranslateFlags& f, Ranks& ranks) {
   const bool goes_on = folder.goes_on();
   const auto tokenizer = goes_on ? text::load_tokenizer(folder.path())
                          : start ? std::move(start->tokenizer)
-                                 : make_tokenizer(f, pairs.training);
+                                 : make_tokenizer(f, pairs);
   tasks::TranslatorConfig config =
       start ? start->config : config_of(f, tokenizer->size());
   set_regularisation(f, config.model);
-  const TranslationData training = tasks::encode_pairs(
+  TranslationData training = tasks::encode_pairs(
       pairs.training, *tokenizer, config.languages, f.max_length);
+  if (!f.back_tsv.empty()) {
+    append(training,
+           tasks::encode_pairs(pairs.back, *tokenizer, config.languages,
+                               f.max_length, tasks::PairDirections::kBackOnly));
+  }
   const TranslationData held_out = tasks::encode_pairs(
       pairs.held_out, *tokenizer, config.languages, f.max_length);
   pairs = {};  // the pieces are all that the training needs

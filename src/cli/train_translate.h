@@ -13,7 +13,7 @@ namespace regard::cli {
 
 // What `regard train translate` is told.
 struct TrainTranslateFlags {
-  std::string src, tgt, tsv;
+  std::string src, tgt, tsv, back_tsv;
   std::string valid_src, valid_tgt, valid_tsv;
   double valid_share = 0.02;
   std::string begin_with;

@@ -106,12 +106,16 @@ std::vector<std::int32_t> encode_lines(const text::Tokenizer& tokenizer,
 TranslationData encode_pairs(const text::Pairs& pairs,
                              const text::Tokenizer& tokenizer,
                              const Languages& languages,
-                             std::int64_t max_length) {
+                             std::int64_t max_length,
+                             PairDirections directions) {
   require(pairs.sources.size() == pairs.targets.size(), "encode_pairs",
           "there must be as many sources as targets; got ",
           pairs.sources.size(), " and ", pairs.targets.size());
   require(max_length > 0, "encode_pairs", "max_length must be positive; got ",
           max_length);
+  const bool back_only = directions == PairDirections::kBackOnly;
+  require(!back_only || languages.both_directions, "encode_pairs",
+          "pairs for the direction back need a model for both directions");
   const text::SpecialIds special = tokenizer.special();
   require(has_first_pieces(tokenizer), "encode_pairs",
           "the first pieces must be <unk>, <s>, </s>; they have the numbers ",
@@ -141,10 +145,20 @@ TranslationData encode_pairs(const text::Pairs& pairs,
         if (piece == text::kUnknown) ++data.unknown;
       }
     }
-    add(data, source, target, to_target);
+    if (!back_only) add(data, source, target, to_target);
     if (languages.both_directions) add(data, target, source, to_source);
   }
   return data;
+}
+
+void append(TranslationData& data, const TranslationData& more) {
+  for (std::int64_t i = 0; i < more.size(); ++i) {
+    data.sources.append(more.sources.sequence(i));
+    data.targets.append(more.targets.sequence(i));
+  }
+  data.empty += more.empty;
+  data.overlong += more.overlong;
+  data.unknown += more.unknown;
 }
 
 nn::TranslationBatch make_translation_batch(

@@ -329,6 +329,8 @@ TEST_F(TranslateCommand, RefusesCommandLinesThatMakeNoSense) {
   refusal(training("2",
                    {"--both-directions", "--src-lang", "x", "--tgt-lang", "x"}),
           "the languages need two names");
+  refusal(training("2", {"--back-tsv", "t"}),
+          "--back-tsv needs a model for both directions");
   refusal({"translate", "--model", "m", "--nbest", "6", "a"},
           "--nbest 6 needs a --beam as wide, not 5");
   refusal({"translate", "--model", "m", "--input", "f", "a"},

@@ -62,6 +62,25 @@ TEST(TranslationData, GoesBothWaysWithATagInFront) {
   EXPECT_THAT(data.targets.sequence(1), ElementsAre(5));
 }
 
+TEST(TranslationData, MayGoBackAlone) {
+  const Languages languages{"en", "de", true};
+  const auto tokenizer =
+      text::make_word_tokenizer(std::vector<std::string>{"a b"},
+                                {.min_count = 1, .tags = languages.tags()});
+  const auto pairs = pairs_of({"a", ""}, {"b", "b"});
+  TranslationData data = encode_pairs(pairs, *tokenizer, languages, 10);
+  append(data, encode_pairs(pairs, *tokenizer, languages, 10,
+                            PairDirections::kBackOnly));
+  ASSERT_EQ(data.size(), 3);
+  EXPECT_EQ(data.empty, 2);
+  EXPECT_THAT(data.sources.sequence(2),
+              ElementsAre(tokenizer->id_of("<2en>"), 6, text::kEnd));
+  EXPECT_THAT(data.targets.sequence(2), ElementsAre(5));
+  EXPECT_THROW(
+      encode_pairs(pairs, *tokenizer, {}, 10, PairDirections::kBackOnly),
+      InvalidArgument);
+}
+
 TEST(TranslationData, BatchesAreShiftedByOne) {
   TranslationData data;
   data.sources = {{5, 2, 6, 7, 2}, {0, 2, 5}};

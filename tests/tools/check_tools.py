@@ -125,6 +125,10 @@ class PrepareEnZh(InATemporaryFolder):
         self.zip("mono_tatoeba_ccby.txt.gz", ["\u6211\u559d\u8336\u3002", "\u8336\uff1f"])
         self.prepare("mono", "--pairs")
         self.assertEqual(self.lines("mono.zh"), ["\u8336\uff1f", "\u6211\u559d\u8336\u3002"])
+        (self.folder / "out/mono.en").write_text("Some tea?\nI drink tea.\n", encoding="utf-8")
+        self.prepare("mix")
+        self.assertEqual(self.lines("train.tsv"), ["Tea?\t\u8336\uff1f", "I drink tea.\t\u6211\u559d\u8336\u3002"])
+        self.assertEqual(self.lines("back.tsv"), ["Some tea?\t\u8336\uff1f"])
 
     def test_what_is_held_out_shares_no_side_with_what_is_learnt_from(self):
         self.zip("train_tatoeba.tsv.gz", [f"Sentence {i}.\t\u53e5\u5b50{i // 3}\u3002" for i in range(2000)])

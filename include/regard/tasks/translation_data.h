@@ -61,12 +61,20 @@ bool has_first_pieces(const text::Tokenizer& tokenizer);
 std::vector<std::int32_t> encode_lines(const text::Tokenizer& tokenizer,
                                        std::string_view text);
 
+// Which directions of a model for both learn from pairs. Where a machine wrote
+// one side, it may be the better one to read, or the better one to write.
+enum class PairDirections { kAll, kBackOnly };
+
 // Pairs become pieces, sources line by line; each twice, the second time
-// reversed, for both directions.
+// reversed, for both directions. kBackOnly leaves the first out.
 TranslationData encode_pairs(const text::Pairs& pairs,
                              const text::Tokenizer& tokenizer,
                              const Languages& languages,
-                             std::int64_t max_length);
+                             std::int64_t max_length,
+                             PairDirections directions = PairDirections::kAll);
+
+// Adds the examples of `more`, and what was left out of it.
+void append(TranslationData& data, const TranslationData& more);
 
 nn::TranslationBatch make_translation_batch(
     const TranslationData& data, std::span<const std::int64_t> examples);

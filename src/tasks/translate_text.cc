@@ -288,7 +288,10 @@ std::vector<Translation> translate_one_way(const Translator& translator,
   }
   Found found = translator.translate(sentences, options);
   if (!translator.config().whole_texts) {
-    mend_repetitions(translator, sentences, options, found);
+    // What others trained says what their own programs say.
+    if (!translator.is_imported()) {
+      mend_repetitions(translator, sentences, options, found);
+    }
     keep_numbers(translator, sentences, options, found);
   }
   std::vector<Translation> results(texts.size());

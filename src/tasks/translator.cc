@@ -21,6 +21,7 @@ struct Translator::Parts {
   TranslatorTokens tokens{};
   std::shared_ptr<const text::Tokenizer> source, target;
   nn::TransformerDecoder decoder;
+  bool imported = false;
 };
 
 namespace {
@@ -92,6 +93,7 @@ Translator::~Translator() = default;
 Translator::Translator(Translator&&) noexcept = default;
 Translator& Translator::operator=(Translator&&) noexcept = default;
 
+bool Translator::is_imported() const { return parts_->imported; }
 const TranslatorConfig& Translator::config() const { return parts_->config; }
 const text::Tokenizer& Translator::tokenizer() const { return *parts_->source; }
 const text::Tokenizer& Translator::target_tokenizer() const {
@@ -129,7 +131,7 @@ Translator Translator::load(const fs::path& folder,
     return Translator(std::make_unique<Parts>(
         Parts{std::move(imported.config), std::move(imported.tokens),
               std::move(imported.source), std::move(imported.target),
-              std::move(decoder)}));
+              std::move(decoder), true}));
   } catch (const InvalidArgument& refused) {
     throw_parse_error("Translator::load", "the files of '", folder.string(),
                       "' do not fit each other: ", refused.what());

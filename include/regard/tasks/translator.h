@@ -95,6 +95,8 @@ class Translator {
   Translator(Translator&&) noexcept;
   Translator& operator=(Translator&&) noexcept;
 
+  // Whether it comes from CTranslate2 or Hugging Face.
+  bool is_imported() const;
   const TranslatorConfig& config() const;
   const text::Tokenizer& tokenizer() const;  // of sources
   const text::Tokenizer& target_tokenizer() const;

@@ -5,8 +5,7 @@
     prepare_en_zh.py mono SOURCES FOLDER [--pairs]
                                                 Chinese text alone, to be translated back
     prepare_en_zh.py mix SOURCES FOLDER         train.tsv, back.tsv, everyday.tsv, valid.tsv
-    prepare_en_zh.py tests SOURCES FOLDER [--seen PAIRS.tsv.gz]
-                                                tatoeba.en, tatoeba.zh, covost2.en, covost2.zh
+    prepare_en_zh.py tests SOURCES FOLDER       tatoeba.en, tatoeba.zh, covost2.en, covost2.zh
 
 SOURCES holds train_NAME.tsv.gz and gloss_NAME.tsv.gz (English, a tab, Chinese),
 mono_NAME.txt.gz and test_NAME.tsv.gz. `mono` writes FOLDER/mono.zh, one sentence
@@ -17,9 +16,7 @@ large model made of the Chinese side of pairs: good to translate into, while the
 themselves are better to translate from. A pair is held out to validate with where a
 hash of its English sentence says so, and pairs that share a side with one of those
 are dropped, as is each pair that shares a side with a test: letters and digits are
-compared, case and punctuation are not. `--seen` leaves out of the tests what shares
-a side with other pairs, such as those that a model which is trained further had
-learnt from before.
+compared, case and punctuation are not.
 """
 
 import argparse
@@ -122,10 +119,9 @@ def write_mix(folder, out):
     write(out / "valid.tsv", [line(p) for p in sorted(held_out)])
 
 
-def write_tests(folder, out, seen=None):
-    known = {key(side) for pair in (read_pairs(seen) if seen else ()) for side in pair}
+def write_tests(folder, out):
     for name in ("tatoeba", "covost2"):
-        pairs = [pair for pair in read_pairs(folder / f"test_{name}.tsv.gz") if not known & set(map(key, pair))]
+        pairs = list(read_pairs(folder / f"test_{name}.tsv.gz"))
         for side, language in enumerate(("en", "zh")):
             write(out / f"{name}.{language}", [pair[side] for pair in pairs])
 
@@ -135,16 +131,13 @@ def main():
     parser.add_argument("what", choices=("mono", "mix", "tests"))
     parser.add_argument("sources", type=pathlib.Path)
     parser.add_argument("folder", type=pathlib.Path)
-    parser.add_argument("--seen", type=pathlib.Path)
     parser.add_argument("--pairs", action="store_true")
     args = parser.parse_args()
-    if args.seen and args.what != "tests":
-        parser.error("--seen belongs to tests")
     if args.pairs and args.what != "mono":
         parser.error("--pairs belongs to mono")
     args.folder.mkdir(parents=True, exist_ok=True)
     if args.what == "tests":
-        write_tests(args.sources, args.folder, args.seen)
+        write_tests(args.sources, args.folder)
     elif args.what == "mono":
         write_mono(args.sources, args.folder, args.pairs)
     else:

@@ -138,11 +138,11 @@ class PrepareEnZh(InATemporaryFolder):
         sides = {side for line in held_out for side in line.split("\t")}
         self.assertFalse([line for line in learnt if sides & set(line.split("\t"))])
 
-    def test_tests_leave_out_what_was_seen(self):
-        self.zip("old.tsv.gz", ["the cat sleeps\tx"])
-        self.prepare("tests", "--seen", self.folder / "sources/old.tsv.gz")
-        self.assertEqual(self.lines("tatoeba.en"), ["A dog barks."])
+    def test_tests_come_as_a_file_for_each_language(self):
+        self.prepare("tests")
+        self.assertEqual(self.lines("tatoeba.en"), ["The cat sleeps.", "A dog barks."])
         self.assertEqual(self.lines("covost2.en"), ["It is late."])
+        self.assertEqual(len(self.lines("tatoeba.zh")), 2)
 
 
 class CheckIncludes(InATemporaryFolder):

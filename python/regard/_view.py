@@ -83,6 +83,9 @@ def view(weights: Any = None, tokens: "list[str] | None" = None,
     sections = [(name, _layers(one, name, batch)) for name, one in given.items()]
     if not sections:
         raise ValueError("view: there must be weights")
+    for name, layers_of in sections:
+        if not layers_of:
+            raise ValueError(f"view: {name!r} must have a layer")
     shapes = {name: layers_of[0].shape for name, layers_of in sections}
     only_cross = (len(shapes) == 1 and "encoder" not in shapes and "decoder" not in shapes
                   and (target_tokens is not None or _is_oblong(shapes)))
@@ -160,6 +163,7 @@ def _layers(weights, name, batch):
             raise ValueError(f"view: weights must be [queries, keys], [heads, queries, keys] or "
                              f"[layers, heads, queries, keys]; those of {name!r} are "
                              f"{list(array.shape)}")
+        _refuse_batch(batch, name, array)
         array = array.reshape((1,) * (4 - array.ndim) + array.shape)
         return list(array)
     return [_layer(one, name, batch) for one in weights]
@@ -180,10 +184,18 @@ def _layer(layer, name, batch):
         if batch is not None and not 0 <= batch < len(array):
             raise ValueError(f"view: batch must be from 0 to {len(array) - 1}; got {batch}")
         array = array[batch or 0]
+    elif array.ndim == 3:
+        _refuse_batch(batch, name, array)
     if array.ndim != 3:
         raise ValueError(f"view: a layer must be [batch, heads, queries, keys] or [heads, queries, "
                          f"keys]; one of {name!r} is {list(array.shape)}")
     return array
+
+
+def _refuse_batch(batch, name, array):
+    if batch is not None:
+        raise ValueError("view: batch is for layers that are [batch, heads, queries, keys]; "
+                         f"{name!r} holds {list(array.shape)}")
 
 
 def _array(weights, name):

@@ -26,7 +26,7 @@ except ImportError:  # the first of version 5 hand output_attentions to every la
 
 from ._core import attention_weights as _weights
 from .torch import _ops
-from .torch._functional import attend, draw_seed, is_direct, is_watched, needs_grad
+from .torch._functional import attend, draw_seed, is_direct, lowered, needs_grad
 
 __all__ = ["VisiblePairs", "attention_forward", "attention_mask"]
 
@@ -162,12 +162,15 @@ def attention_forward(
                 "regard does not know; use attn_implementation='eager' for this model")
     if is_causal is None:
         is_causal = getattr(module, "is_causal", True)
+    # Under autocast rotary positions leave query and key in float32, and value not.
+    query, key, value = lowered(query, key, value)
     visible, bias = _Visible(), position_bias
     if attention_mask is None:
         _add_order(visible, query.shape[2], key.shape[2], is_causal, sliding_window)
     else:
         # A window is part of it: only the mask knows where the queries stand.
         if isinstance(attention_mask, VisiblePairs) and (
+                attention_mask.is_filled() or
                 attention_mask.shape[2:] != (query.shape[2], key.shape[2])):
             attention_mask = attention_mask.dense()
         bias = _split_mask(visible, attention_mask, bias)
@@ -202,7 +205,8 @@ class VisiblePairs(Tensor):
 
     It knows the `parts` of a `regard.mask` that say the same, such as ("causal", 5),
     and that is all that `attention_forward` reads. A model that looks at its elements,
-    slices it or computes with it gets those of an ordinary tensor.
+    slices it, computes with it or writes to it gets those of an ordinary tensor, which
+    is made then and is what `attention_forward` reads from there on.
     """
 
     @staticmethod
@@ -212,10 +216,17 @@ class VisiblePairs(Tensor):
     def __init__(self, shape, parts, make_dense):
         self.parts = parts
         self._make_dense = make_dense
+        self._dense = None
 
     def dense(self) -> Tensor:
         """The ordinary tensor."""
-        return self._make_dense()
+        if self._dense is None:
+            self._dense = self._make_dense()
+        return self._dense
+
+    def is_filled(self) -> bool:
+        """Whether there is an ordinary tensor, which somebody may have written to."""
+        return self._dense is not None
 
     def __repr__(self):
         return f"VisiblePairs({list(self.shape)}, {self.parts})"
@@ -280,7 +291,7 @@ def attention_mask(
             device=device, **dict(others, **skips))
 
     parts = None
-    if not (is_watched() or isinstance(q_offset, Tensor)) and torch.device(device).type == "cpu":
+    if not (_ops.is_traced() or isinstance(q_offset, Tensor)) and torch.device(device).type == "cpu":
         parts = _name_parts(mask_function, q_offset - kv_offset)
     if parts is None:
         return make_dense()

@@ -139,6 +139,16 @@ bool dtype_of_format(const char* format, Py_ssize_t item_size, DType& dtype) {
   }
 }
 
+// False for a field of records, whose elements are no whole number of elements
+// apart, and for elements without a size.
+bool has_whole_strides(const Py_buffer& buffer) {
+  if (buffer.itemsize == 0) return false;
+  for (int i = 0; i < buffer.ndim; ++i) {
+    if (buffer.strides[i] % buffer.itemsize != 0) return false;
+  }
+  return true;
+}
+
 std::string dtype_text(nb::handle object) {
   if (!nb::hasattr(object, "dtype")) return "of another type";
   return nb::str(nb::object(object.attr("dtype"))).c_str();
@@ -340,15 +350,15 @@ bool Array::read_buffer(nb::handle object, bool write) {
     return false;
   }
   has_buffer_ = true;
-  known_dtype_ = buffer_.ndim < kMaxRank &&
-                 dtype_of_format(buffer_.format, buffer_.itemsize, dtype_);
-  rank_ = buffer_.ndim < kMaxRank ? buffer_.ndim : 0;
   data_ = buffer_.buf;
+  rank_ = 0;
+  known_dtype_ = false;
+  if (buffer_.ndim >= kMaxRank || !has_whole_strides(buffer_)) return true;
+  known_dtype_ = dtype_of_format(buffer_.format, buffer_.itemsize, dtype_);
+  rank_ = buffer_.ndim;
   for (int i = 0; i < rank_; ++i) {
     shape_[i] = buffer_.shape[i];
     strides_[i] = buffer_.strides[i] / buffer_.itemsize;
-    // A field of records: no whole number of elements apart.
-    if (buffer_.strides[i] % buffer_.itemsize != 0) known_dtype_ = false;
   }
   return true;
 }
@@ -362,7 +372,7 @@ bool Array::read_bfloat16(nb::handle object, bool write) {
   owner_ = object.attr("view")("uint16");
   if (!read_buffer(owner_, write)) return false;
   dtype_ = DType::kBFloat16;
-  known_dtype_ = true;
+  known_dtype_ = rank_ == buffer_.ndim;  // that it is uint16 is no obstacle
   return true;
 }
 
@@ -391,16 +401,39 @@ bool is_torch_tensor(nb::handle object) {
          nb::hasattr(object, "data_ptr");
 }
 
+namespace {
+
+bool requires_gradient(nb::handle tensor) {
+  return nb::cast<bool>(tensor.attr("requires_grad")) &&
+         nb::cast<bool>(
+             nb::module_::import_("torch").attr("is_grad_enabled")());
+}
+
+// Whether a derivative in forward mode goes along.
+bool has_tangent(nb::handle tensor) {
+  // Never released: at exit the interpreter may be gone before us.
+  static PyObject* const module =
+      nb::module_::import_("torch.autograd.forward_ad").release().ptr();
+  const nb::handle forward(module);
+  if (nb::cast<int>(forward.attr("_current_level")) < 0) return false;
+  const nb::object unpacked = forward.attr("unpack_dual")(tensor);
+  return !nb::object(unpacked.attr("tangent")).is_none();
+}
+
+}  // namespace
+
 void refuse_gradient(nb::handle object, const char* where, const char* name) {
-  if (!is_torch_tensor(object) ||
-      !nb::cast<bool>(object.attr("requires_grad")) ||
-      !nb::cast<bool>(
-          nb::module_::import_("torch").attr("is_grad_enabled")())) {
-    return;
+  if (!is_torch_tensor(object)) return;
+  if (requires_gradient(object)) {
+    throw_type_error(where, name,
+                     " requires a gradient, which would be lost here; "
+                     "regard.torch has functions that keep it");
   }
-  throw_type_error(where, name,
-                   " requires a gradient, which would be lost here; "
-                   "regard.torch has functions that keep it");
+  if (has_tangent(object)) {
+    throw_type_error(where, name,
+                     " has a tangent, which would be lost here: derivatives "
+                     "in forward mode are not supported");
+  }
 }
 
 Array input_array(nb::handle object, const char* where, const char* name) {
@@ -412,6 +445,16 @@ Array input_array(nb::handle object, const char* where, const char* name) {
   Array made(copy, where, name);
   made.keep(std::move(copy));
   return made;
+}
+
+Array output_array(nb::handle object, const char* where, const char* name) {
+  Array array(object, where, name, Array::Access::kWrite);
+  if (!array.rows_are_contiguous()) {
+    require(false, where, "the elements of a row of ", name,
+            " must be contiguous; its last stride is ",
+            array.stride(array.rank() - 1));
+  }
+  return array;
 }
 
 nb::object numpy(const char* name) {
@@ -428,7 +471,7 @@ nb::tuple shape_tuple(std::span<const std::int64_t> shape) {
   return nb::tuple(extents);
 }
 
-// torch.empty(extents, dtype=dtype)
+// torch.empty(extents, dtype=dtype), on the CPU whatever the default device is.
 nb::object torch_empty(const nb::tuple& extents, DType dtype) {
   // Never released, as numpy(); a dtype is looked up when it is first wanted.
   static PyObject* const torch = nb::module_::import_("torch").release().ptr();
@@ -441,7 +484,8 @@ nb::object torch_empty(const nb::tuple& extents, DType dtype) {
     torch_dtype =
         nb::object(nb::handle(torch).attr(name.c_str())).release().ptr();
   }
-  return nb::handle(empty)(extents, nb::arg("dtype") = nb::handle(torch_dtype));
+  return nb::handle(empty)(extents, nb::arg("dtype") = nb::handle(torch_dtype),
+                           nb::arg("device") = "cpu");
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <nanobind/nanobind.h>
 
 #include <array>
+#include <cassert>
 #include <cstdint>
 #include <string>
 
@@ -62,6 +63,7 @@ class Array {
   // A view; leading extents of 1 are added where the rank is smaller.
   template <typename T, int Rank>
   TensorView<T, Rank> view() const {
+    assert(rank_ <= Rank);
     std::array<std::int64_t, Rank> shape, strides;
     shape.fill(1);
     strides.fill(0);
@@ -95,6 +97,9 @@ class Array {
 // An input: a copy where the elements of a row do not stand side by side.
 Array input_array(nb::handle object, const char* where, const char* name);
 
+// An output: refused where a copy would be needed, which nobody would read.
+Array output_array(nb::handle object, const char* where, const char* name);
+
 // numpy.<name>
 nb::object numpy(const char* name);
 
@@ -108,8 +113,8 @@ std::string type_text(nb::handle object);
 
 bool is_torch_tensor(nb::handle object);
 
-// Throws TypeError for a torch tensor that PyTorch follows to differentiate:
-// what we return would be cut off from it, without a word.
+// Throws TypeError for a torch tensor that PyTorch follows to differentiate,
+// backward or forward: what we return would be cut off from it, without a word.
 void refuse_gradient(nb::handle object, const char* where, const char* name);
 
 // Raises Python's TypeError with the text of require().

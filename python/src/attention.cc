@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "regard/attention/attention.h"
 
-#include <nanobind/stl/string.h>
-
 #include <optional>
 
 #include "bind.h"
@@ -12,6 +10,7 @@
 #include "ranks.h"
 #include "regard/attention/backward.h"
 #include "regard/dist/attention.h"
+#include "values.h"
 
 namespace regard::python {
 namespace {
@@ -72,7 +71,7 @@ nb::object attention(nb::handle q_object, nb::handle k_object,
                             if (name == "out") {
                               if (!value.is_none()) out_object = value;
                             } else if (name == "return_lse") {
-                              return_lse = nb::cast<bool>(value);
+                              return_lse = to_bool(value);
                             } else if (name == "_ranks") {
                               ranks.emplace(value);
                             } else {
@@ -89,12 +88,13 @@ nb::object attention(nb::handle q_object, nb::handle k_object,
     refuse_gradient(q_object, kForward, "q");
     refuse_gradient(k_object, kForward, "k");
     refuse_gradient(v_object, kForward, "v");
+    keywords.refuse_gradients(kForward);
     result = new_array(q_object,
                        in.caller_shape(in.q.extent(1), in.q.extent(2),
                                        in.v.extent(3), keywords.layout),
                        in.q.dtype());
   }
-  Array out(result, kForward, "out", Array::Access::kWrite);
+  Array out = output_array(result, kForward, "out");
   to_heads(out, keywords.layout, kForward, "out");
   check_same_dtype(in.q, out, kForward, "out");
   if (out_object.is_valid()) {
@@ -136,7 +136,8 @@ struct Wanted {
   void read(nb::handle names) {
     q = k = v = false;
     for (const nb::handle name : nb::iter(names)) {
-      const auto word = nb::cast<std::string>(name);
+      const std::string_view word =
+          to_text(name, kBackward, "each name in wanted");
       bool* const field = word == "q"             ? &q
                           : word == "k"           ? &k
                           : word == "v"           ? &v
@@ -203,6 +204,9 @@ nb::object backward(const BackwardCall& call, const Inputs& in,
   inputs.d_out = d_out.view<const T, 4>();
   if (call.d_lse.is_valid()) {
     d_lse = real_array<Real>(call.d_lse, kBackward, "d_lse");
+    require(d_lse.rank() == 2 || d_lse.rank() == 3, kBackward,
+            "d_lse must be [batch, heads, q_len]; it is ",
+            to_string(d_lse.shape()));
     inputs.d_log_sum_exp = d_lse.view<const Real, 3>();
   }
 

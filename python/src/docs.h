@@ -20,8 +20,9 @@ q is [batch, heads, q_len, d_k], k is [batch, kv_heads, kv_len, d_k] and v is
 [batch, kv_heads, kv_len, d_v]; kv_heads divides heads. All three may come
 without batch, or with layout="blhd" as [batch, len, heads, dim]. They are
 float32, float64, float16 or bfloat16 arrays (NumPy, PyTorch, ml_dtypes, or
-whatever speaks DLPack on the CPU), read where they are. The result is an array
-of the same kind, [batch, heads, q_len, d_v].
+whatever speaks DLPack on the CPU), read where they are. The result is
+[batch, heads, q_len, d_v] of the same dtype, a PyTorch tensor where q is one,
+else a NumPy array.
 
 A row that sees no key gives zeros, never NaN. The bits of a row depend on its
 own query, the keys that it sees and the options: not on the batch, the number
@@ -41,7 +42,8 @@ sequences    offsets [0, ..., total] of sequences packed one after the other in
              a batch of 1, or a pair of them, of queries and of keys
 return_lse   also return the log-sum-exp of each row, [batch, heads, q_len],
              which attention_backward needs
-out          an array to write to; may not overlap the inputs
+out          an array to write to, with contiguous rows; the memory from its
+             first to its last element may not overlap that of the inputs
 compute      "bfloat16" multiplies in bf16, where the processor is faster at that
 threads      how many, the caller among them; one per core if not given
 

@@ -10,20 +10,23 @@
 
 namespace regard::python {
 
+// Whether two arrays share memory between their first and their last byte:
+// columns of one packed buffer do, whose elements lie between each other's.
 inline bool overlap(const Array& a, const Array& b) {
-  // Exact for contiguous arrays, which are the ones that happen.
-  const auto bytes = [](const Array& array) {
-    std::int64_t last = 0;
+  const auto range = [](const Array& array) {
+    const auto size = static_cast<std::int64_t>(size_of(array.dtype()));
+    const auto* first = static_cast<const char*>(array.data());
+    const char* last = first;
     for (int i = 0; i < array.rank(); ++i) {
-      if (array.extent(i) == 0) return std::int64_t{0};
-      if (array.stride(i) < 0) return std::int64_t{0};
-      last += (array.extent(i) - 1) * array.stride(i);
+      if (array.extent(i) == 0) return std::pair(first, first);
+      const std::int64_t way = (array.extent(i) - 1) * array.stride(i) * size;
+      (way < 0 ? first : last) += way;
     }
-    return (last + 1) * static_cast<std::int64_t>(size_of(array.dtype()));
+    return std::pair(first, last + size);
   };
-  const auto* a_begin = static_cast<const char*>(a.data());
-  const auto* b_begin = static_cast<const char*>(b.data());
-  return a_begin < b_begin + bytes(b) && b_begin < a_begin + bytes(a);
+  const auto [a_begin, a_end] = range(a);
+  const auto [b_begin, b_end] = range(b);
+  return a_begin < b_end && b_begin < a_end;
 }
 
 // The three inputs of attention and what is like it.

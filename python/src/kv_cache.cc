@@ -2,31 +2,19 @@
 #include "regard/attention/kv_cache.h"
 
 #include <nanobind/stl/optional.h>
-#include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
 #include "bind.h"
 #include "options.h"
 #include "regard/attention/decode.h"
 #include "state_dict.h"
+#include "values.h"
 
 namespace regard::python {
 namespace {
 
+constexpr const char* kCache = "KVCache";
 constexpr const char* kDecode = "attention_decode";
-
-template <typename T>
-T choose(const std::string& word, const char* name,
-         std::initializer_list<std::pair<const char*, T>> choices) {
-  std::string known;
-  for (const auto& [choice, meaning] : choices) {
-    if (word == choice) return meaning;
-    known += std::string(known.empty() ? "'" : ", '") + choice + "'";
-  }
-  require(false, "KVCache", name, " must be one of ", known, "; got '", word,
-          "'");
-  return {};
-}
 
 void construct(KVCache* self, std::int64_t kv_heads, std::int64_t d_k,
                nb::kwargs given) {
@@ -34,19 +22,19 @@ void construct(KVCache* self, std::int64_t kv_heads, std::int64_t d_k,
   options.kv_heads = kv_heads;
   options.d_k = d_k;
   for (const auto& [key, value] : given) {
-    const auto name = nb::cast<std::string>(key);
+    const std::string_view name = to_text(key, kCache, "a keyword");
     if (name == "kind") {
       options.kind =
-          choose<KVCacheKind>(nb::cast<std::string>(value), "kind",
-                              {{"contiguous", KVCacheKind::kContiguous},
-                               {"ring", KVCacheKind::kRing},
-                               {"paged", KVCacheKind::kPaged}});
+          to_choice<KVCacheKind>(value, kCache, name,
+                                 {{"contiguous", KVCacheKind::kContiguous},
+                                  {"ring", KVCacheKind::kRing},
+                                  {"paged", KVCacheKind::kPaged}});
     } else if (name == "storage") {
-      options.storage = choose<DType>(nb::cast<std::string>(value), "storage",
-                                      {{"float32", DType::kFloat32},
-                                       {"bfloat16", DType::kBFloat16},
-                                       {"float16", DType::kFloat16},
-                                       {"int8", DType::kInt8}});
+      options.storage = to_choice<DType>(value, kCache, name,
+                                         {{"float32", DType::kFloat32},
+                                          {"bfloat16", DType::kBFloat16},
+                                          {"float16", DType::kFloat16},
+                                          {"int8", DType::kInt8}});
     } else {
       std::int64_t* const field = name == "sequences"     ? &options.sequences
                                   : name == "d_v"         ? &options.d_v
@@ -57,9 +45,9 @@ void construct(KVCache* self, std::int64_t kv_heads, std::int64_t d_k,
                                   : name == "pages"       ? &options.pages
                                                           : nullptr;
       if (field == nullptr) {
-        throw_type_error("KVCache", "there is no keyword '", name, "'");
+        throw_type_error(kCache, "there is no keyword '", name, "'");
       }
-      *field = nb::cast<std::int64_t>(value);
+      *field = to_integer(value, kCache, name);
     }
   }
   new (self) KVCache(options);
@@ -81,6 +69,8 @@ void append(KVCache& self, nb::handle k, nb::handle v,
             std::optional<std::int64_t> sequence) {
   constexpr const char* kWhere = "KVCache::append";
   const int rank = sequence ? 3 : 4;
+  refuse_gradient(k, kWhere, "k");
+  refuse_gradient(v, kWhere, "v");
   const Array keys = read_float(k, kWhere, "k", rank);
   const Array values = read_float(v, kWhere, "v", rank);
   if (sequence) {
@@ -100,11 +90,10 @@ nb::object decode(nb::handle q_object, const KVCache& cache, nb::kwargs given) {
         if (name == "out") {
           if (!value.is_none()) out_object = value;
         } else if (name == "return_lse") {
-          return_lse = nb::cast<bool>(value);
+          return_lse = to_bool(value);
         } else if (name == "sequences") {
-          if (!value.is_none()) {
-            sequences = nb::cast<std::vector<std::int64_t>>(value);
-          }
+          if (!value.is_none())
+            sequences = to_integers(value, kDecode, "sequences");
         } else {
           return false;
         }
@@ -116,11 +105,13 @@ nb::object decode(nb::handle q_object, const KVCache& cache, nb::kwargs given) {
   if (out_object.is_valid()) {
     out = nb::borrow(out_object);
   } else {
+    refuse_gradient(q_object, kDecode, "q");
+    keywords.refuse_gradients(kDecode);
     const std::int64_t shape[] = {q.extent(0), q.extent(1), q.extent(2),
                                   cache.options().d_v};
     out = new_array(q_object, shape, DType::kFloat32);
   }
-  const Array out_array(out, kDecode, "out", Array::Access::kWrite);
+  const Array out_array = output_array(out, kDecode, "out");
   check_same_dtype(q, out_array, kDecode, "out");
   require(out_array.rank() == 4, kDecode, "out must have 4 dimensions; it is ",
           to_string(out_array.shape()));

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <nanobind/stl/optional.h>
-#include <nanobind/stl/string.h>
+#include <optional>
 
 #include "bind.h"
 #include "options.h"
 #include "regard/nn/multi_head_attention.h"
 #include "state_dict.h"
+#include "values.h"
 
 namespace regard::python {
 namespace {
@@ -46,32 +46,32 @@ MultiHeadAttentionConfig read_config(std::int64_t model_dim, std::int64_t heads,
   config.model_dim = model_dim;
   config.heads = heads;
   for (const auto& [key, value] : given) {
-    const auto name = nb::cast<std::string>(key);
-    if (name == "kv_heads") {
-      config.kv_heads = nb::cast<std::int64_t>(value);
-    } else if (name == "key_dim") {
-      config.key_dim = nb::cast<std::int64_t>(value);
-    } else if (name == "value_dim") {
-      config.value_dim = nb::cast<std::int64_t>(value);
-    } else if (name == "head_dim") {
-      config.head_dim = nb::cast<std::int64_t>(value);
-    } else if (name == "value_head_dim") {
-      config.value_head_dim = nb::cast<std::int64_t>(value);
-    } else if (name == "bias") {
-      config.bias = nb::cast<bool>(value);
-    } else if (name == "bias_kv") {
-      config.bias_kv = nb::cast<bool>(value);
-    } else if (name == "add_zero_attn") {
-      config.add_zero_attn = nb::cast<bool>(value);
+    const std::string_view name = to_text(key, kWhere, "a keyword");
+    std::int64_t* const size = name == "kv_heads"    ? &config.kv_heads
+                               : name == "key_dim"   ? &config.key_dim
+                               : name == "value_dim" ? &config.value_dim
+                               : name == "head_dim"  ? &config.head_dim
+                               : name == "value_head_dim"
+                                   ? &config.value_head_dim
+                                   : nullptr;
+    bool* const flag = name == "bias"            ? &config.bias
+                       : name == "bias_kv"       ? &config.bias_kv
+                       : name == "add_zero_attn" ? &config.add_zero_attn
+                                                 : nullptr;
+    if (size != nullptr) {
+      *size = to_integer(value, kWhere, name);
+    } else if (flag != nullptr) {
+      *flag = to_bool(value);
     } else if (name == "dropout") {
-      config.dropout = nb::cast<float>(value);
+      config.dropout = static_cast<float>(to_double(value, kWhere, name));
     } else if (name == "scale") {
-      if (!value.is_none()) config.scale = nb::cast<float>(value);
+      if (!value.is_none()) {
+        config.scale = static_cast<float>(to_double(value, kWhere, name));
+      }
     } else if (name == "score") {
-      const auto word = nb::cast<std::string>(value);
-      require(word == "dot" || word == "cosine", kWhere,
-              "score must be 'dot' or 'cosine'; got '", word, "'");
-      config.score = word == "dot" ? Score::kDot : Score::kCosine;
+      config.score =
+          to_choice<Score>(value, kWhere, name,
+                           {{"dot", Score::kDot}, {"cosine", Score::kCosine}});
     } else if (name != "seed" && name != "state_dict") {
       throw_type_error(kWhere, "there is no keyword '", name, "'");
     }
@@ -83,31 +83,39 @@ void construct(MultiHeadAttention* self, std::int64_t model_dim,
                std::int64_t heads, nb::kwargs given) {
   const MultiHeadAttentionConfig config = read_config(model_dim, heads, given);
   if (given.contains("state_dict") && !given["state_dict"].is_none()) {
+    const nb::object state = given["state_dict"];
+    if (!nb::isinstance<nb::dict>(state)) {
+      throw_type_error(kWhere, "state_dict must be a dict; got ",
+                       type_text(state));
+    }
     new (self) MultiHeadAttention(
-        config, to_state_dict(nb::cast<nb::dict>(given["state_dict"]), kWhere));
+        config, to_state_dict(nb::borrow<nb::dict>(state), kWhere));
     return;
   }
   const std::uint64_t seed =
-      given.contains("seed") ? nb::cast<std::uint64_t>(given["seed"]) : 0;
+      given.contains("seed") ? to_seed(given["seed"], kWhere) : 0;
   new (self) MultiHeadAttention(config, seed);
 }
+
+// Which weights a call also returns.
+enum class Weights { kEach, kMean };
 
 // The keywords that only a layer's call has.
 struct LayerCall {
   bool training = false;
   bool keep_context = false;
-  std::string weights;
+  std::optional<Weights> weights{};
 
   bool read(std::string_view name, nb::handle value) {
     if (name == "training") {
-      training = nb::cast<bool>(value);
+      training = to_bool(value);
     } else if (name == "keep_context") {
-      keep_context = nb::cast<bool>(value);
+      keep_context = to_bool(value);
     } else if (name == "weights") {
       if (value.is_none()) return true;
-      weights = nb::cast<std::string>(value);
-      require(weights == "each" || weights == "mean", kWhere,
-              "weights must be 'each' or 'mean'; got '", weights, "'");
+      weights = to_choice<Weights>(
+          value, kWhere, name,
+          {{"each", Weights::kEach}, {"mean", Weights::kMean}});
     } else {
       return false;
     }
@@ -133,6 +141,10 @@ nb::object call(const MultiHeadAttention& self, nb::object query,
           "training with dropout needs a seed, a new one for each step");
   if (key.is_none()) key = query;
   if (value.is_none()) value = key;
+  refuse_gradient(query, kWhere, "query");
+  refuse_gradient(key, kWhere, "key");
+  refuse_gradient(value, kWhere, "value");
+  keywords.refuse_gradients(kWhere);
 
   auto context = std::make_unique<Context>();
   context->one_input = key.is(query) && value.is(query);
@@ -168,16 +180,18 @@ nb::object call(const MultiHeadAttention& self, nb::object query,
 
   nb::object weights = nb::none();
   Array weights_array;
-  if (!wanted.weights.empty()) {
+  if (wanted.weights) {
     const int axis = batched ? 1 : 0;
     std::vector<std::int64_t> extents;
     if (batched) extents.push_back(q.extent(0));
-    if (wanted.weights == "each") extents.push_back(self.config().heads);
+    if (wanted.weights == Weights::kEach) {
+      extents.push_back(self.config().heads);
+    }
     extents.push_back(q.extent(axis));
     extents.push_back(context->key.extent(axis) + self.appended_keys());
     weights = new_array(query, extents, DType::kFloat32);
     weights_array = Array(weights, kWhere, "weights", Array::Access::kWrite);
-    if (wanted.weights == "each") {
+    if (wanted.weights == Weights::kEach) {
       options.weights = weights_array.view<float, 4>();
     } else {
       options.average_weights = weights_array.view<float, 3>();

@@ -8,6 +8,7 @@
 
 #include "bind.h"
 #include "options.h"
+#include "values.h"
 
 namespace regard::python {
 namespace {
@@ -19,7 +20,7 @@ MaskObject make(Mask mask, nb::tuple part) {
 // "bottom_right", "top_left", or the key at which the first query stands.
 mask::Alignment to_alignment(nb::handle given, const char* where) {
   if (PyLong_Check(given.ptr())) {
-    return mask::at_offset(nb::cast<std::int64_t>(given));
+    return mask::at_offset(to_integer(given, where, "align"));
   }
   std::string word;
   if (!nb::try_cast(given, word)) {
@@ -60,19 +61,8 @@ struct Integers {
   std::span<const Int> values{};
 
   Integers(nb::handle given, const char* where, const char* name)
-      : object(numpy("array")(given)) {
-    // An empty list has no type of its own.
-    const nb::str kind(nb::object(object.attr("dtype").attr("kind")));
-    if (*kind.c_str() != 'i' && *kind.c_str() != 'u' &&
-        nb::cast<std::int64_t>(object.attr("size")) > 0) {
-      throw_type_error(where, name, " must be integers; got ",
-                       nb::str(nb::object(object.attr("dtype"))).c_str());
-    }
-    const std::string type(to_string(dtype_of<Int>()));
-    const nb::object narrow = object.attr("astype")(type.c_str());
-    require(nb::cast<bool>(numpy("array_equal")(narrow, object)), where, name,
-            " must fit in ", type);
-    object = narrow;
+      : object(
+            as_integers(numpy("array")(given), dtype_of<Int>(), where, name)) {
     array = Array(object, where, name);
     require(array.rank() == 1, where, name, " must have one dimension; got ",
             to_string(array.shape()));

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // What stands beside attention in a layer: the RMS norm and rotary positions.
-#include <limits>
-
 #include "bind.h"
 #include "options.h"
 #include "regard/nn/norms.h"
 #include "regard/nn/rotary.h"
+#include "values.h"
 
 namespace regard::python {
 namespace {
@@ -18,7 +17,7 @@ constexpr const char* kNormDoc = R"(
 x / sqrt(mean(x^2) + epsilon) * weight, over the last dimension.
 
 x is float32, of any shape; weight has the size of its last dimension, and is ones
-if not given. The result is an array of the kind of x.
+if not given. The result is a PyTorch tensor where x is one, else a NumPy array.
 
 >>> import numpy as np, regard
 >>> regard.rms_norm(np.array([[3, 4]], np.float32), epsilon=0).round(3)
@@ -49,13 +48,9 @@ array([[[[ 1.,  2.],
          [-2.,  1.]]]], dtype=float32)
 )";
 
-Threads to_threads(nb::handle count, const char* where) {
+Threads threads_of(nb::handle count, const char* where) {
   if (count.is_none()) return {};
-  const auto threads = nb::cast<std::int64_t>(count);
-  require(threads >= 1 && threads <= std::numeric_limits<int>::max(), where,
-          "threads must be at least 1, or None for one per core; got ",
-          threads);
-  return {static_cast<int>(threads), nullptr};
+  return {to_threads(count, where), nullptr};
 }
 
 void check_float(const Array& x, const char* where) {
@@ -79,6 +74,7 @@ nb::object contiguous(nb::object x) {
 
 nb::object rms_norm_door(nb::object x_object, nb::object weight_object,
                          float epsilon, nb::object threads) {
+  refuse_gradient(x_object, kNorm, "x");
   Array x(x_object, kNorm, "x");
   check_float(x, kNorm);
   require(x.rank() >= 1, kNorm, "x must have at least 1 dimension");
@@ -89,6 +85,7 @@ nb::object rms_norm_door(nb::object x_object, nb::object weight_object,
   Array weight;
   TensorView<const float, 1> weight_view{};
   if (!weight_object.is_none()) {
+    refuse_gradient(weight_object, kNorm, "weight");
     weight = real_array<float>(weight_object, kNorm, "weight");
     require(weight.rank() == 1, kNorm, "weight must have 1 dimension; it is ",
             to_string(weight.shape()));
@@ -96,7 +93,7 @@ nb::object rms_norm_door(nb::object x_object, nb::object weight_object,
   }
   nn::NormOptions options{};
   options.epsilon = epsilon;
-  options.threads = to_threads(threads, kNorm);
+  options.threads = threads_of(threads, kNorm);
   nb::object result = new_array(x_object, x.shape(), DType::kFloat32);
   const Array out(result, kNorm, "out", Array::Access::kWrite);
   run_released([&] {
@@ -120,6 +117,9 @@ struct RotaryArguments {
 };
 
 nb::object rotate(const RotaryArguments& given) {
+  refuse_gradient(given.x, kRotary, "x");
+  refuse_gradient(given.cos, kRotary, "cos");
+  refuse_gradient(given.sin, kRotary, "sin");
   Array x = input_array(given.x, kRotary, "x");
   check_float(x, kRotary);
   nb::object result = new_array(given.x, x.shape(), DType::kFloat32);
@@ -136,7 +136,8 @@ nb::object rotate(const RotaryArguments& given) {
   nb::object numbers;
   Array positions;
   if (!given.positions.is_none()) {
-    numbers = numpy("ascontiguousarray")(given.positions, "int64");
+    numbers = as_integers(numpy("ascontiguousarray")(given.positions),
+                          DType::kInt64, kRotary, "positions");
     positions = Array(numbers, kRotary, "positions");
     require(positions.rank() == 1 || positions.rank() == 2, kRotary,
             "positions must be [batch or 1, len]; it is ",
@@ -158,7 +159,7 @@ nb::object rotary_door(nb::object x, nb::object cos, nb::object sin,
           "layout must be 'bhld' or 'blhd'; got '", word, "'");
   return rotate({x, cos, sin, positions, interleaved,
                  word == "bhld" ? Layout::kBhld : Layout::kBlhd,
-                 to_threads(threads, kRotary)});
+                 threads_of(threads, kRotary)});
 }
 
 }  // namespace

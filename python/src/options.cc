@@ -1,74 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "options.h"
 
-#include <limits>
 #include <string>
+#include <utility>
 
 #include "regard/core/interrupt.h"
+#include "values.h"
 
 namespace regard::python {
 namespace {
-
-double to_double(nb::handle value, const char* where, std::string_view name) {
-  const double number = PyFloat_AsDouble(value.ptr());
-  if (number == -1.0 && PyErr_Occurred() != nullptr) {
-    PyErr_Clear();
-    throw_type_error(where, name, " must be a number; got ", type_text(value));
-  }
-  return number;
-}
-
-std::uint64_t to_seed(nb::handle value, const char* where) {
-  PyObject* index = PyNumber_Index(value.ptr());
-  if (index == nullptr) {
-    PyErr_Clear();
-    throw_type_error(where, "seed must be an integer; got ", type_text(value));
-  }
-  const nb::object owned = nb::steal(index);
-  // Negative seeds, which PyTorch hands out, count modulo 2^64.
-  const auto seed = PyLong_AsUnsignedLongLongMask(index);
-  if (PyErr_Occurred() != nullptr) throw nb::python_error();
-  return seed;
-}
-
-int to_threads(nb::handle value, const char* where) {
-  PyObject* index = PyNumber_Index(value.ptr());
-  if (index == nullptr) {
-    PyErr_Clear();
-    throw_type_error(where, "threads must be an integer; got ",
-                     type_text(value));
-  }
-  const nb::object owned = nb::steal(index);
-  const long count = PyLong_AsLong(index);
-  if (count == -1 && PyErr_Occurred() != nullptr) throw nb::python_error();
-  require(count >= 1 && count <= std::numeric_limits<int>::max(), where,
-          "threads must be at least 1, or None for one per core; got ", count);
-  return static_cast<int>(count);
-}
-
-// One of several words.
-template <typename T>
-T to_choice(nb::handle value, const char* where, std::string_view name,
-            std::initializer_list<std::pair<std::string_view, T>> choices) {
-  std::string_view word;
-  Py_ssize_t size = 0;
-  if (const char* text = PyUnicode_AsUTF8AndSize(value.ptr(), &size)) {
-    word = {text, static_cast<std::size_t>(size)};
-  } else {
-    PyErr_Clear();
-    throw_type_error(where, name, " must be a string; got ", type_text(value));
-  }
-  std::string known;
-  for (const auto& [choice, meaning] : choices) {
-    if (choice == word) return meaning;
-    known.append(known.empty() ? "" : " or ")
-        .append("'")
-        .append(choice)
-        .append("'");
-  }
-  require(false, where, name, " must be ", known, "; got '", word, "'");
-  return {};
-}
 
 Mask to_mask(nb::handle value, const char* where) {
   const MaskObject* object = nullptr;
@@ -83,18 +23,12 @@ Mask to_mask(nb::handle value, const char* where) {
   return object->mask;
 }
 
-std::string_view text_of(nb::handle name) {
-  Py_ssize_t size = 0;
-  const char* text = PyUnicode_AsUTF8AndSize(name.ptr(), &size);
-  if (text == nullptr) throw nb::python_error();
-  return {text, static_cast<std::size_t>(size)};
-}
-
 // `sequences` is one array of offsets, or a pair (of queries, of keys).
 std::span<const std::int64_t> offsets_of(nb::handle given,
                                          std::vector<Array>& arrays,
                                          const char* where) {
-  nb::object offsets = numpy("ascontiguousarray")(given, "int64");
+  nb::object offsets = as_integers(numpy("ascontiguousarray")(given),
+                                   DType::kInt64, where, "sequences");
   Array array(offsets, where, "sequences");
   require(array.rank() == 1, where,
           "sequences must be offsets in one dimension; got ",
@@ -114,7 +48,7 @@ Keywords::Keywords(nb::kwargs given, const char* where)
 Keywords::Keywords(nb::kwargs given, const char* where,
                    FunctionRef<bool(std::string_view, nb::handle)> own) {
   for (const auto& [key, value] : given) {
-    const std::string_view name = text_of(key);
+    const std::string_view name = to_text(key, where, "a keyword");
     const bool none = value.is_none();
     if (own(name, value)) continue;
     if (name == "mask") {
@@ -158,6 +92,17 @@ Keywords::Keywords(nb::kwargs given, const char* where,
   require(!(dropout > 0) || seed, where,
           "dropout needs a seed, so that the same weights can be dropped "
           "again; give seed=");
+}
+
+void Keywords::refuse_gradients(const char* where) const {
+  const std::pair<nb::handle, const char*> arrays[] = {
+      {bias, "bias"},
+      {head_scales, "head_scales"},
+      {alibi, "alibi"},
+      {sinks, "sinks"}};
+  for (const auto& [array, name] : arrays) {
+    if (array.is_valid()) refuse_gradient(array, where, name);
+  }
 }
 
 template <typename Real>

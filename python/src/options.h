@@ -43,6 +43,9 @@ struct Keywords {
   Keywords(nb::kwargs given, const char* where,
            FunctionRef<bool(std::string_view, nb::handle)> own);
   Keywords(nb::kwargs given, const char* where);
+
+  // refuse_gradient of the arrays that are added to or multiply scores.
+  void refuse_gradients(const char* where) const;
 };
 
 // The options of the library, and what they borrow.
@@ -69,8 +72,9 @@ Array read_heads(nb::handle object, Layout layout, const char* where,
 
 void to_heads(Array& array, Layout layout, const char* where, const char* name);
 
-// Floats or doubles in memory; other numbers, and lists, are converted. A last
-// extent that a stride of 0 repeats may be folded to 1.
+// Floats or doubles in memory; lists and arrays of the other types that DType
+// knows are converted. A last extent that a stride of 0 repeats may be folded
+// to 1.
 enum class Repeats { kKept, kFolded };
 template <typename Real>
 Array real_array(nb::handle object, const char* where, const char* name,

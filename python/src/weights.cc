@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "regard/attention/weights.h"
 
-#include <nanobind/stl/string.h>
+#include <optional>
+#include <vector>
 
 #include "bind.h"
 #include "docs.h"
 #include "inputs.h"
 #include "options.h"
+#include "values.h"
 
 namespace regard::python {
 namespace {
@@ -17,49 +19,42 @@ constexpr const char* kWithWeights = "attention_with_weights";
 // The keywords that say what is wanted of the weights.
 struct Wanted {
   const char* where;
-  nb::object rows{};
-  std::vector<std::int64_t> row_numbers{};
+  std::vector<std::int64_t> rows{};
   std::int64_t top_k = 0;
-  std::string received{};
+  std::optional<OverRows> received{};
   bool entropy = false;
   OverHeads heads = OverHeads::kEach;
 
   bool read(std::string_view name, nb::handle value) {
     const bool none = value.is_none();
     if (name == "rows") {
-      if (!none) read_rows(value);
+      if (!none) {
+        rows = to_integers(value, where, "rows");
+        require(!rows.empty(), where, "rows must name at least one query");
+      }
     } else if (name == "top_k") {
-      if (!none) top_k = nb::cast<std::int64_t>(value);
+      if (!none) top_k = to_integer(value, where, name);
       require(none || top_k >= 1, where, "top_k must be at least 1; got ",
               top_k);
     } else if (name == "received") {
-      if (!none) received = nb::cast<std::string>(value);
-      require(none || received == "sum" || received == "mean", where,
-              "received must be 'sum' or 'mean'; got '", received, "'");
+      if (!none) {
+        received = to_choice<OverRows>(
+            value, where, name,
+            {{"sum", OverRows::kSum}, {"mean", OverRows::kMean}});
+      }
     } else if (name == "entropy") {
-      entropy = nb::cast<bool>(value);
+      entropy = to_bool(value);
     } else if (name == "heads") {
-      const auto word = nb::cast<std::string>(value);
-      require(word == "each" || word == "mean", where,
-              "heads must be 'each' or 'mean'; got '", word, "'");
-      heads = word == "mean" ? OverHeads::kMean : OverHeads::kEach;
+      heads = to_choice<OverHeads>(
+          value, where, name,
+          {{"each", OverHeads::kEach}, {"mean", OverHeads::kMean}});
     } else {
       return false;
     }
     return true;
   }
 
-  void read_rows(nb::handle value) {
-    rows = numpy("ascontiguousarray")(value, "int64");
-    const Array array(rows, where, "rows");
-    require(array.rank() == 1 && array.size() > 0, where,
-            "rows must name at least one query, in one dimension; got ",
-            to_string(array.shape()));
-    const auto* first = static_cast<const std::int64_t*>(array.data());
-    row_numbers.assign(first, first + array.size());
-  }
-
-  bool parts() const { return top_k > 0 || !received.empty() || entropy; }
+  bool parts() const { return top_k > 0 || received || entropy; }
 };
 
 // A new array of a result, without the batch if q has none.
@@ -84,14 +79,13 @@ nb::object weights_of(nb::handle q_object, const Array& q, const Array& k,
   const Options<Real> options(keywords, wanted.where);
   const std::int64_t batch = q.extent(0);
   const std::int64_t heads = wanted.heads == OverHeads::kMean ? 1 : q.extent(1);
-  const std::int64_t rows =
-      wanted.row_numbers.empty()
-          ? q.extent(2)
-          : static_cast<std::int64_t>(wanted.row_numbers.size());
+  const std::int64_t rows = wanted.rows.empty()
+                                ? q.extent(2)
+                                : static_cast<std::int64_t>(wanted.rows.size());
   const DType real = dtype_of<Real>();
 
   BasicWeightsRequest<Real> request{};
-  request.rows = wanted.row_numbers;
+  request.rows = wanted.rows;
   request.heads = wanted.heads;
   Result weights, top_keys, top_weights, received, entropy;
   if (!wanted.parts()) {
@@ -106,11 +100,10 @@ nb::object weights_of(nb::handle q_object, const Array& q, const Array& k,
     request.top_keys = top_keys.array.view<std::int64_t, 4>();
     request.top_weights = top_weights.array.view<Real, 4>();
   }
-  if (!wanted.received.empty()) {
+  if (wanted.received) {
     received = Result(q_object, batched, {batch, heads, k.extent(2)}, real);
     request.received = received.array.view<Real, 3>();
-    request.received_over =
-        wanted.received == "mean" ? OverRows::kMean : OverRows::kSum;
+    request.received_over = *wanted.received;
   }
   if (wanted.entropy) {
     entropy = Result(q_object, batched, {batch, heads, rows}, real);
@@ -131,6 +124,7 @@ nb::object attention_weights_door(nb::handle q_object, nb::handle k_object,
                           });
   refuse_gradient(q_object, kWeights, "q");
   refuse_gradient(k_object, kWeights, "k");
+  keywords.refuse_gradients(kWeights);
   Array q = input_array(q_object, kWeights, "q");
   const bool batched = q.rank() == 4;
   to_heads(q, keywords.layout, kWeights, "q");
@@ -163,12 +157,13 @@ nb::object attention_with_weights_door(nb::handle q_object, nb::handle k_object,
     refuse_gradient(q_object, kWithWeights, "q");
     refuse_gradient(k_object, kWithWeights, "k");
     refuse_gradient(v_object, kWithWeights, "v");
+    keywords.refuse_gradients(kWithWeights);
     result = new_array(q_object,
                        in.caller_shape(in.q.extent(1), in.q.extent(2),
                                        in.v.extent(3), keywords.layout),
                        in.q.dtype());
   }
-  Array out(result, kWithWeights, "out", Array::Access::kWrite);
+  Array out = output_array(result, kWithWeights, "out");
   to_heads(out, keywords.layout, kWithWeights, "out");
   check_same_dtype(in.q, out, kWithWeights, "out");
   require(!given_out || !in.overlap(out), kWithWeights,

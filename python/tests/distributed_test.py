@@ -83,6 +83,17 @@ def check_sums(part, ranks):
             assert torch.equal(mine, expected), (kv_heads, ranks)
 
 
+def check_second_derivatives(part):
+    """Refused by heads and by sequence, and not zero."""
+    for kv_heads in (KV_HEADS, 1):
+        q, k, v, _ = (x[:, :, part] for x in whole_inputs(kv_heads))
+        q = q.clone().requires_grad_()
+        out = regard.torch.context_parallel_attention(q, k, v)
+        (gradient,) = torch.autograd.grad(out.sum(), q, create_graph=True)
+        with pytest.raises(RuntimeError, match="no autograd formula was registered|second derivatives"):
+            gradient.sum().backward()
+
+
 def work(rank, ranks, place):
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{place}", rank=rank, world_size=ranks)
@@ -94,6 +105,7 @@ def work(rank, ranks, place):
         check_part(part, options, 1, name)
     check_part(part, {"dropout": 0.3, "seed": 5}, KV_HEADS, "dropout")
     check_sums(part, ranks)
+    check_second_derivatives(part)
     q, k, v, _ = (x[:, :, part] for x in whole_inputs(1))
     with pytest.raises(ValueError, match="dropout needs a seed"):
         regard.torch.context_parallel_attention(q, k, v, dropout=0.1)

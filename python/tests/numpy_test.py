@@ -346,6 +346,7 @@ def test_decoding_gives_the_bits_of_attention():
 
 
 Q = np.zeros((1, 2, 3, 8), np.float32)
+ROWS = np.zeros((1, 1, 6, 8), np.float32)
 REFUSALS = [
     (ValueError, "attention_forward: k and v must have the same heads and length; "
      r"k is \[1, 2, 3, 8\], v is \[1, 2, 2, 8\]",
@@ -418,7 +419,59 @@ REFUSALS = [
     (ValueError, "the rest belongs to the layer",
      lambda: regard.MultiHeadAttention(8, 2)(Q[0], scale=2.0)),
     (TypeError, "KVCache: there is no keyword 'size'", lambda: regard.KVCache(2, 8, size=1)),
-    (ValueError, "storage must be one of 'float32'", lambda: regard.KVCache(2, 8, storage="int4")),
+    (ValueError, "KVCache: storage must be 'float32' or 'bfloat16' or 'float16' or 'int8'; got 'int4'",
+     lambda: regard.KVCache(2, 8, storage="int4")),
+    # Elements without a size, or that are no whole number of elements apart.
+    (TypeError, r"q has elements that regard does not know; its dtype is \[\]",
+     lambda: regard.attention(np.zeros(Q.shape, dtype=[]), Q, Q)),
+    (TypeError, r"k has elements that regard does not know; its dtype is \|V0",
+     lambda: regard.attention(Q, np.zeros(Q.shape, "V0"), Q)),
+    (TypeError, "q has elements that regard does not know; its dtype is bfloat16",
+     lambda: regard.attention(np.zeros(Q.shape, [("x", ml_dtypes.bfloat16), ("y", "u1")])["x"], Q, Q)),
+    (ValueError, r"attention_backward: d_lse must be \[batch, heads, q_len\]; it is \[1, 2, 3, 1\]",
+     lambda: regard.attention_backward(Q, Q, Q, Q, Q, Q[..., 0], d_lse=np.ones((1, 2, 3, 1), np.float32))),
+    (TypeError, "attention_weights: rows must be integers; got bool",
+     lambda: regard.attention_weights(Q, Q, rows=np.array([True, False, True]))),
+    (TypeError, "attention_weights: rows must be integers; got float64",
+     lambda: regard.attention_weights(Q, Q, rows=[1.9])),
+    (ValueError, r"attention_weights: rows must have one dimension; got \[1, 1\]",
+     lambda: regard.attention_weights(Q, Q, rows=[[1]])),
+    (ValueError, "attention_weights: rows must name at least one query",
+     lambda: regard.attention_weights(Q, Q, rows=[])),
+    (TypeError, "attention_forward: sequences must be integers; got float64",
+     lambda: regard.attention(Q, Q, Q, sequences=[0, 1.5, 3])),
+    (TypeError, "attention_decode: sequences must be integers; got float64",
+     lambda: regard.attention_decode(Q[:, :, :1], regard.KVCache(2, 8), sequences=[0.5])),
+    # An out that could only be written by way of a copy, or that is read as well.
+    (ValueError, "attention_forward: the elements of a row of out must be contiguous; its last stride is 6",
+     lambda: regard.attention(Q, Q, Q, out=np.zeros_like(Q, order="F"))),
+    (ValueError, "attention_with_weights: the elements of a row of out must be contiguous",
+     lambda: regard.attention_with_weights(Q, Q, Q, out=np.zeros_like(Q, order="F"))),
+    (ValueError, "attention_decode: the elements of a row of out must be contiguous",
+     lambda: regard.attention_decode(Q[:, :, :1], regard.KVCache(2, 8),
+                                     out=np.zeros((1, 2, 1, 8), np.float32, order="F"))),
+    (ValueError, "out may not overlap q, k or v",
+     lambda: regard.attention(ROWS[:, :, 5:1:-1], ROWS[:, :, :4].copy(), ROWS[:, :, :4].copy(),
+                              out=ROWS[:, :, :4])),
+    # Values of another type.
+    (TypeError, "attention_weights: heads must be a string; got int",
+     lambda: regard.attention_weights(Q, Q, heads=0)),
+    (TypeError, "attention_weights: received must be a string; got int",
+     lambda: regard.attention_weights(Q, Q, received=1)),
+    (TypeError, "attention_weights: top_k must be an integer; got float",
+     lambda: regard.attention_weights(Q, Q, top_k=1.5)),
+    (TypeError, "attention_backward: each name in wanted must be a string; got int",
+     lambda: regard.attention_backward(Q, Q, Q, Q, Q, Q[..., 0], wanted=[1])),
+    (TypeError, "MultiHeadAttention: kv_heads must be an integer; got NoneType",
+     lambda: regard.MultiHeadAttention(8, 2, kv_heads=None)),
+    (TypeError, "MultiHeadAttention: dropout must be a number; got str",
+     lambda: regard.MultiHeadAttention(8, 2, dropout="0.1")),
+    (TypeError, "MultiHeadAttention: state_dict must be a dict; got list",
+     lambda: regard.MultiHeadAttention(8, 2, state_dict=[])),
+    (TypeError, "KVCache: reserve must be an integer; got str", lambda: regard.KVCache(2, 8, reserve="1")),
+    (ValueError, "KVCache: reserve must fit in int64; got 18446744073709551616",
+     lambda: regard.KVCache(2, 8, reserve=2**64)),
+    (TypeError, "KVCache: kind must be a string; got int", lambda: regard.KVCache(2, 8, kind=1)),
 ]
 
 
@@ -426,6 +479,17 @@ REFUSALS = [
 def test_mistakes_are_refused_with_a_reason(kind, text, call):
     with pytest.raises(kind, match=text):
         call()
+
+
+@pytest.mark.parametrize("yes, no", [(np.True_, np.False_), (1, 0)])
+def test_flags_are_what_python_takes_for_true(yes, no):
+    out, lse = regard.attention(Q, Q, Q, return_lse=yes)
+    assert lse.shape == out.shape[:3]
+    assert isinstance(regard.attention(Q, Q, Q, return_lse=no), np.ndarray)
+    assert regard.attention_weights(Q, Q, entropy=yes).entropy.shape == Q.shape[:3]
+    assert "in_proj_bias" not in regard.MultiHeadAttention(8, 2, bias=no).state_dict()
+    with pytest.raises(ValueError, match="truth value of an array"):
+        regard.attention(Q, Q, Q, return_lse=Q)
 
 
 @pytest.mark.parametrize("module", [regard, regard.mask, regard._core])

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """regard.torch where calls are unusual: tensor subclasses, nothing to compute, gradients of many at once."""
 
+import importlib
 import re
 import warnings
 
@@ -16,8 +17,10 @@ import regard.torch
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.autograd import forward_ad
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.attention.bias import causal_lower_right, causal_upper_left
+from torch.utils.checkpoint import checkpoint
 
 ours = regard.torch.scaled_dot_product_attention
 
@@ -347,9 +350,46 @@ def test_second_derivatives_are_refused():
     with pytest.raises(RuntimeError, match="no autograd formula was registered"):
         gradient.sum().backward()
     layer, x = regard.torch.MultiheadAttention(8, 2), torch.randn(5, 3, 8, requires_grad=True)
-    (gradient,) = torch.autograd.grad(layer(x, x, x, need_weights=False)[0].sum(), x, create_graph=True)
-    with pytest.raises(RuntimeError, match="no autograd formula was registered"):
-        gradient.sum().backward()
+    for loss in (torch.Tensor.sum, lambda out: out.square().sum()):
+        for leaf in (x, layer.in_proj_weight, layer.out_proj.weight):
+            out, _ = layer(x, x, x, need_weights=False)
+            (gradient,) = torch.autograd.grad(loss(out), leaf, create_graph=True)
+            with pytest.raises(RuntimeError, match="regard.torch: second derivatives are not supported"):
+                gradient.square().sum().backward()
+
+
+def test_forward_mode_is_refused():
+    q, k, v, tangent = (torch.randn(2, 2, 3, 8) for _ in range(4))
+    expected = ours(q, k, v)
+    layer = regard.torch.MultiheadAttention(8, 2)
+
+    def mapped(q):
+        return torch.func.vmap(lambda q, k, v: ours(q[None], k[None], v[None]))(q, k, v)
+
+    def itself(q):
+        x = q[0]
+        return layer(x, x, x)[0]
+
+    def routed(q):
+        with regard.torch.use():
+            return F.scaled_dot_product_attention(q, k, v)
+
+    calls = [lambda q: ours(q, k, v), lambda q: ours(k, k, v, q[0, 0, :, :3]), routed, mapped, itself,
+             lambda q: regard.torch.attention(k, q, v, softcap=2.0),
+             lambda q: layer(q[0], k[0], v[0], need_weights=False)[0]]
+    for call in calls:
+        with pytest.raises(NotImplementedError, match="regard.torch: derivatives in forward mode"):
+            torch.func.jvp(call, (q,), (tangent,))
+        with forward_ad.dual_level(), pytest.raises(NotImplementedError, match="derivatives in forward mode"):
+            call(forward_ad.make_dual(q, tangent))
+    leaf = q.clone().requires_grad_()
+    out = ours(leaf, k, v)
+    with forward_ad.dual_level():
+        assert torch.equal(ours(q, k, v), expected)  # what has no tangent is computed
+        with pytest.raises(NotImplementedError, match="derivatives in forward mode"):
+            torch.autograd.grad(out, leaf, forward_ad.make_dual(torch.ones_like(out), tangent))
+        with pytest.raises(TypeError, match="attention_forward: k has a tangent, which would be lost here"):
+            regard.attention(q, forward_ad.make_dual(k, tangent), v)
 
 
 def test_what_is_changed_between_forward_and_backward_is_noticed():
@@ -361,20 +401,129 @@ def test_what_is_changed_between_forward_and_backward_is_noticed():
         out.sum().backward()
 
 
+# Autocast, checkpoints, default devices.
+
+
+def test_all_of_attention_follows_autocast():
+    q, offsets = torch.randn(1, 2, 5, 8), torch.tensor([0, 2, 5])
+    packed = q[0].transpose(0, 1)
+    half = q.bfloat16()
+    with torch.autocast("cpu", torch.bfloat16):
+        assert torch.equal(regard.torch.attention(q, half, q), ours(half, half, half))
+        out = regard.torch.varlen_attention(packed, packed.bfloat16(), packed, offsets)
+        assert torch.equal(out, regard.torch.varlen_attention(*[packed.bfloat16()] * 3, offsets))
+
+
+@pytest.mark.parametrize("mask", [None, torch.ones(4, 4, dtype=torch.bool).tril()], ids=["none", "bool"])
+def test_checkpoints_and_autocast_go_together(mask):
+    x = torch.randn(1, 2, 4, 8, requires_grad=True)
+
+    def call(x):
+        return ours(x, x, x, mask)
+
+    gradients = []
+    with torch.autocast("cpu", torch.bfloat16):
+        for out in (call(x), checkpoint(call, x, use_reentrant=False)):
+            gradients += torch.autograd.grad(out.float().square().sum(), x)
+    assert torch.equal(*gradients)
+
+
+def test_a_default_device_is_not_ours():
+    q, x = torch.randn(1, 2, 5, 8, requires_grad=True), torch.randn(5, 3, 16, requires_grad=True)
+    layer = regard.torch.MultiheadAttention(16, 2, dropout=0.5)
+    mask = regard.mask.lengths([4])
+    with torch.device("meta"):
+        for out in (ours(q, q, q, dropout_p=0.5), layer(x, x, x, need_weights=False)[0], layer(x, x, x)[0],
+                    regard.torch.attention(q, q, q, mask=mask, dropout=0.5, seed=3),
+                    regard.torch.attention(q, q, q, sequences=[0, 2, 5])):
+            out.sum().backward()
+            assert out.device.type == "cpu"
+        assert regard.attention(q.detach(), q.detach(), q.detach()).device.type == "cpu"
+    assert q.grad.isfinite().all() and x.grad.isfinite().all()
+
+
+def test_offsets_may_be_a_list():
+    q, k, v = doubles((1, 2, 12, 4), (1, 2, 12, 4), (1, 2, 12, 3))
+    outs = [regard.torch.attention(q, k, v, sequences=sequences)
+            for sequences in ([0, 5, 12], ([0, 5, 12], [0, 5, 12]), torch.tensor([0, 5, 12]))]
+    first, *others = [torch.autograd.grad(out.square().sum(), (q, k, v)) for out in outs]
+    for gradients in others:
+        assert all(torch.equal(a, b) for a, b in zip(first, gradients))
+
+
+def test_an_older_pytorch_is_refused(monkeypatch):
+    monkeypatch.delattr(torch.Tensor, "__dlpack_c_exchange_api__")
+    with pytest.raises(ImportError, match="regard.torch: PyTorch must be 2.10 or newer; it is "):
+        importlib.reload(regard.torch)
+
+
+# Doors that return no graph.
+
+
+def door_call(name, leaf):
+    """A call of the NumPy door with one argument that leaf(*shape) makes."""
+    q = torch.rand(1, 2, 3, 8)
+
+    def of(kind, *shape):
+        return leaf(*shape) if name.endswith(": " + kind) else torch.rand(*shape)
+
+    door = name.split(":")[0]
+    if door == "rms_norm":
+        return regard.rms_norm(of("x", 2, 8), of("weight", 8))
+    if door == "rotary_embedding":
+        return regard.rotary_embedding(of("x", 1, 2, 3, 8), of("cos", 3, 4), of("sin", 3, 4))
+    if door == "MultiHeadAttention":
+        return regard.MultiHeadAttention(8, 2)(of("query", 2, 3, 8), of("key", 2, 3, 8), of("value", 2, 3, 8),
+                                               bias=of("bias", 3, 3), alibi=of("alibi", 2))
+    cache = regard.KVCache(2, 8)
+    if door == "KVCache":
+        return cache.append(of("k", 1, 2, 3, 8), of("v", 1, 2, 3, 8))
+    options = {"bias": of("bias", 3, 3), "sinks": of("sinks", 2), "alibi": of("alibi", 2),
+               "head_scales": of("head_scales", 2)}
+    if door == "attention_decode":
+        cache.append(q, q)
+        return regard.attention_decode(of("q", 1, 2, 3, 8), cache, **options)
+    if door == "attention_weights":
+        return regard.attention_weights(q, q, **options)
+    return {"attention_forward": regard.attention,
+            "attention_with_weights": regard.attention_with_weights}[door](q, q, q, **options)
+
+
+SCORE_ARRAYS = ("bias", "sinks", "alibi", "head_scales")
+CUT_OFF = [f"{door}: {name}" for door, names in {
+    "attention_forward": SCORE_ARRAYS, "attention_weights": SCORE_ARRAYS, "attention_with_weights": SCORE_ARRAYS,
+    "attention_decode": ("q", *SCORE_ARRAYS), "rms_norm": ("x", "weight"), "rotary_embedding": ("x", "cos", "sin"),
+    "MultiHeadAttention": ("query", "key", "value", "bias", "alibi"), "KVCache::append": ("k", "v")}.items()
+    for name in names]
+
+
+@pytest.mark.parametrize("name", CUT_OFF)
+def test_gradients_are_not_lost_without_a_word(name):
+    def leaf(*shape):
+        return torch.rand(*shape, requires_grad=True)
+
+    with pytest.raises(TypeError, match=f"^{name} requires a gradient, which would be lost here"):
+        door_call(name, leaf)
+    with torch.no_grad():
+        door_call(name, leaf)
+
+
 # The layer.
 
 
+# The products of so few rows in float32 are ours.
+@pytest.mark.parametrize("dtype, tolerance", [(torch.float64, 1e-10), (torch.float32, 1e-4)])
 @pytest.mark.parametrize("batch_first", [False, True])
 @pytest.mark.parametrize("mask", ["none", "bool", "float", "padding", "dropout"])
 @pytest.mark.parametrize("frozen", ["nothing", "in_proj", "all but x", "x"])
-def test_the_layer_on_one_input_has_pytorchs_gradients(batch_first, mask, frozen):
-    theirs = nn.MultiheadAttention(16, 4, batch_first=batch_first, dtype=torch.float64,
+def test_the_layer_on_one_input_has_pytorchs_gradients(batch_first, mask, frozen, dtype, tolerance):
+    theirs = nn.MultiheadAttention(16, 4, batch_first=batch_first, dtype=dtype,
                                    dropout=0.5 if mask == "dropout" else 0.0)
-    mine = regard.torch.MultiheadAttention(16, 4, batch_first=batch_first, dtype=torch.float64,
+    mine = regard.torch.MultiheadAttention(16, 4, batch_first=batch_first, dtype=dtype,
                                            dropout=0.5 if mask == "dropout" else 0.0)
     mine.load_state_dict(theirs.state_dict())
-    x = torch.randn((3, 5, 16) if batch_first else (5, 3, 16), dtype=torch.float64)
-    keywords = {"bool": {"attn_mask": torch.rand(5, 5) > 0.7}, "float": {"attn_mask": torch.randn(5, 5).double()},
+    x = torch.randn((3, 5, 16) if batch_first else (5, 3, 16), dtype=dtype)
+    keywords = {"bool": {"attn_mask": torch.rand(5, 5) > 0.7}, "float": {"attn_mask": torch.randn(5, 5).to(dtype)},
                 "padding": {"key_padding_mask": torch.rand(3, 5) > 0.7}}.get(mask, {})
     for value in keywords.values():
         value[..., 0] = 0
@@ -401,7 +550,40 @@ def test_the_layer_on_one_input_has_pytorchs_gradients(batch_first, mask, frozen
         if other is not None:
             gradients.append(other)
     for a, b in zip(*gradients, strict=True):
-        assert a.shape == b.shape and torch.allclose(a, b, atol=1e-10)
+        assert a.shape == b.shape and torch.allclose(a, b, atol=tolerance)
+
+
+@pytest.mark.parametrize("length", [5, 20])
+@pytest.mark.parametrize("batched", [False, True])
+@pytest.mark.parametrize("gradient", [False, True])
+def test_the_layer_takes_inputs_whose_rows_are_columns_in_memory(length, batched, gradient):
+    """What a convolution gives, as a sequence."""
+    theirs = nn.MultiheadAttention(16, 2, batch_first=True)
+    mine = regard.torch.MultiheadAttention(16, 2, batch_first=True)
+    mine.load_state_dict(theirs.state_dict())
+    channels = torch.randn(1, 16, length) if batched else torch.randn(16, length)
+    x = channels.mT.requires_grad_(gradient)
+    with torch.set_grad_enabled(gradient):
+        expected = theirs(x, x, x)[0]
+        with regard.torch.use():
+            routed = theirs(x, x, x, need_weights=False)[0]
+        for out in (mine(x, x, x)[0], mine(x, x, x, need_weights=False)[0], routed):
+            assert close(out, expected)
+            if gradient:
+                leaves = [x, *theirs.parameters()] if out is routed else [x, *mine.parameters()]
+                for a, b in zip(torch.autograd.grad(out.square().sum(), leaves),
+                                torch.autograd.grad(expected.square().sum(), [x, *theirs.parameters()],
+                                                    retain_graph=True)):
+                    assert torch.allclose(a, b, atol=1e-4)
+
+
+def test_dropout_rates_that_make_no_sense_are_refused():
+    x = torch.randn(5, 3, 16)
+    for rate in (-0.5, 1.5):
+        layer = regard.torch.MultiheadAttention(16, 2, dropout=rate)
+        with pytest.raises(ValueError, match=rf"MultiheadAttention: dropout_p must be in \[0, 1\]; it is {rate}"):
+            layer(x, x, x, need_weights=False)
+        layer.eval()(x, x, x)
 
 
 def test_static_keys_and_values_are_pytorchs():

@@ -289,6 +289,22 @@ def test_loss_and_gradients_are_those_of_eager(make):
         assert_near(got[name], gradient, 2e-5 * max(1.0, float(gradient.abs().max())))
 
 
+@pytest.mark.parametrize("make", [bert, llama])
+def test_autocast_is_that_of_eager(make, monkeypatch):
+    """Rotary positions leave queries and keys in float32 there. Masks stay rules."""
+    eager, ours = models(make)
+    given, _ = inputs(make, "right")
+    labels = tokens(3).masked_fill(padding("right") == 0, -100)
+    with torch.autocast("cpu", torch.bfloat16):
+        expected_loss, expected = _train(eager, given, labels)
+        monkeypatch.setattr(masking_utils, "sdpa_mask", lambda *_, **__: pytest.fail("it was made"))
+        loss, got = _train(ours, given, labels)
+    assert_near(loss, expected_loss, 0.05)
+    assert got.keys() == expected.keys()
+    all_expected, all_got = (torch.cat([g.flatten() for g in each.values()]) for each in (expected, got))
+    assert (all_got - all_expected).norm() < 0.1 * all_expected.norm()
+
+
 def test_gradients_survive_checkpointing():
     _, ours = models(gemma2)
     given, _ = inputs(gemma2, "right")
@@ -455,6 +471,16 @@ def test_a_mask_is_an_ordinary_tensor_to_who_looks_at_it():
     assert torch.equal(mask[0, 0, 1:], expected[1:])
     assert torch.equal(torch.where(mask, 0.0, -1.0)[1, 0], expected.float() - 1)
     assert type(mask.clone()) is type(~mask) is torch.Tensor
+
+
+def test_what_is_written_to_a_mask_counts():
+    mask = attention_mask(1, 3, 5)
+    expected = torch.ones(3, 5, dtype=torch.bool).tril()
+    assert torch.equal(visible_pairs(mask, 3, 5)[0, 0], expected)
+    mask[..., 4] = True
+    expected[:, 4] = True
+    assert torch.equal(mask[0, 0], expected)
+    assert torch.equal(visible_pairs(mask, 3, 5)[0, 0], expected)
 
 
 def test_rules_that_have_no_name_here_become_a_tensor():

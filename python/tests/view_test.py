@@ -265,6 +265,12 @@ def test_half_precision_of_torch_is_read():
     (dict(weights=np.eye(2), section="cross"), ValueError,
      "section must be one of 'attention'; got 'cross'"),
     (dict(weights=(np.ones((1, 1, 1, 1)),), batch=1), ValueError, "batch must be from 0 to 0; got 1"),
+    (dict(weights=np.eye(2), batch=0), ValueError,
+     r"batch is for layers that are \[batch, heads, queries, keys\]; 'attention' holds \[2, 2\]"),
+    (dict(weights=[np.ones((1, 1, 1))], batch=1), ValueError, r"'attention' holds \[1, 1, 1\]"),
+    (dict(weights=()), ValueError, "'attention' must have a layer"),
+    (dict(weights={"a": []}), ValueError, "'a' must have a layer"),
+    (dict(weights=np.zeros((0, 2, 3, 3))), ValueError, "'attention' must have a layer"),
     (dict(weights={"a": np.eye(2), "b": np.eye(3)}), ValueError, "'b' must have 2 x 2"),
 ])
 def test_what_cannot_be_shown_is_refused(arguments, error, message):

@@ -9,6 +9,11 @@ All of it is differentiable and works with torch.compile, torch.export and torch
 It uses as many threads as torch.get_num_threads(), and where PyTorch has GNU OpenMP the very same ones.
 """
 
+import torch
+
+if not hasattr(torch.Tensor, "__dlpack_c_exchange_api__"):  # by which tensors come in
+    raise ImportError(f"regard.torch: PyTorch must be 2.10 or newer; it is {torch.__version__}")
+
 from .._core import work_with_openmp
 from ._distributed import context_parallel_attention
 from ._functional import attention, scaled_dot_product_attention, varlen_attention

@@ -12,7 +12,7 @@ from .._core import Mask
 from .._core import attention as _forward
 from .._core import attention_backward as _backward
 from . import _ops
-from ._functional import attention, check_tensors
+from ._functional import attention, check_tensors, lowered
 
 _WHERE = "context_parallel_attention"
 
@@ -61,7 +61,7 @@ class _ToHeads(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, gradient):
-        return ctx.cut.to_positions(gradient), None
+        return _ToPositions.apply(gradient, ctx.cut), None
 
 
 class _ToPositions(torch.autograd.Function):
@@ -72,7 +72,7 @@ class _ToPositions(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, gradient):
-        return ctx.cut.to_heads(gradient), None
+        return _ToHeads.apply(gradient, ctx.cut), None
 
 
 class _Transport:
@@ -117,6 +117,7 @@ class _BySequence(torch.autograd.Function):
         return out
 
     @staticmethod
+    @_ops.once_differentiable
     def backward(ctx, d_out):
         q, k, v, out, lse, sinks, alibi = ctx.saved_tensors
         wanted = ["q", "k", "v"]
@@ -162,9 +163,9 @@ def context_parallel_attention(
         raise ValueError(f"{_WHERE}: dropout needs a seed, the same on every process")
     if kv_heads < ranks or dropout > 0:
         options = {"mask": mask, "scale": scale, "score": score, "softcap": softcap, "dropout": dropout, "seed": seed}
-        return _BySequence.apply(q, k, v, sinks, alibi, _Transport(group),
+        return _BySequence.apply(*lowered(q, k, v), sinks, alibi, _Transport(group),
                                  {name: value for name, value in options.items() if value is not None})
-    own = torch.tensor([q.shape[2], k.shape[2]])
+    own = torch.tensor([q.shape[2], k.shape[2]], device="cpu")
     lengths = [torch.empty_like(own) for _ in range(ranks)]
     dist.all_gather(lengths, own, group=group)
     of_queries = _Cut(group, [int(n[0]) for n in lengths], kv_heads, heads // kv_heads)

@@ -2,7 +2,7 @@
 """Attention on torch tensors: the functions that people call."""
 
 import math
-from typing import List, Optional, Tuple, Union
+from typing import List, Optional, Sequence, Tuple, Union
 
 import torch
 import torch.nn.functional as F
@@ -74,7 +74,15 @@ def check_optional(where: str, **given):
 
 def draw_seed() -> Tensor:
     """A seed from torch's generator: torch.manual_seed makes it come again."""
-    return torch.randint(torch.iinfo(torch.int64).max, (), dtype=torch.int64)
+    return torch.randint(torch.iinfo(torch.int64).max, (), dtype=torch.int64, device="cpu")
+
+
+def lowered(*tensors: Tensor):
+    """Under autocast in its lower precision, as PyTorch's own attention; double stays."""
+    if not torch.is_autocast_enabled("cpu"):
+        return tensors
+    lower = torch.get_autocast_dtype("cpu")
+    return [t.to(lower) if t.is_floating_point() and t.dtype is not torch.float64 else t for t in tensors]
 
 
 def attend(q, k, v, mask: str, mask_tensors: List[Tensor], bias=None, head_scales=None,
@@ -90,6 +98,7 @@ def attend(q, k, v, mask: str, mask_tensors: List[Tensor], bias=None, head_scale
                                 kv_offsets, scale, score, softcap, dropout, seed))
         operator = _ops.Attention.apply
     else:
+        _ops.refuse_tangents(*inputs)
         operator = _ops.attention
     out, lse = operator(
         q, k, v, mask, mask_tensors, bias, head_scales, alibi, sinks, q_offsets, kv_offsets,
@@ -115,7 +124,7 @@ def attention(
     scale: Optional[float] = None, score: str = "dot", softcap: Optional[float] = None,
     sinks: Optional[Tensor] = None, alibi: Optional[Tensor] = None,
     head_scales: Optional[Tensor] = None, dropout: float = 0.0, seed: Optional[int] = None,
-    sequences: Union[None, Tensor, Tuple[Tensor, Tensor]] = None, return_lse: bool = False,
+    sequences: Union[None, Tensor, Sequence[int], Tuple[Tensor, Tensor]] = None, return_lse: bool = False,
     compute: str = "float32",
 ) -> Union[Tensor, Tuple[Tensor, Tensor]]:
     """`regard.attention` with gradients: of q, k, v, bias, sinks, alibi and head_scales.
@@ -133,6 +142,7 @@ def attention(
     """
     check_tensors("attention", q=q, k=k, v=v)
     check_optional("attention", bias=bias, sinks=sinks, alibi=alibi, head_scales=head_scales)
+    q, k, v = lowered(q, k, v)
     text, tensors = _ops.describe_mask(mask)
     real = _ops.real_dtype(q.dtype)
 
@@ -143,10 +153,12 @@ def attention(
         bias = as_real(bias)
         while bias.dim() < 4:
             bias = bias.unsqueeze(0)
-    q_offsets, kv_offsets = sequences if isinstance(sequences, tuple) else (sequences, sequences)
+    pair = sequences if isinstance(sequences, tuple) else (sequences, sequences)
+    q_offsets, kv_offsets = [offsets if offsets is None or isinstance(offsets, Tensor)
+                             else torch.as_tensor(offsets, device="cpu") for offsets in pair]
     seed_tensor = None
     if dropout > 0.0:
-        seed_tensor = draw_seed() if seed is None else torch.tensor(seed, dtype=torch.int64)
+        seed_tensor = draw_seed() if seed is None else torch.tensor(seed, dtype=torch.int64, device="cpu")
     return attend(q, k, v, text, tensors, bias, as_real(head_scales), as_real(alibi),
                    as_real(sinks), q_offsets, kv_offsets, scale, score, softcap or 0.0, dropout,
                    seed_tensor, compute, return_lse)
@@ -173,6 +185,7 @@ def varlen_attention(
     if not enable_gqa and query.shape[1] != key.shape[1]:
         raise ValueError("varlen_attention: without enable_gqa, query and key must have the same "
                          f"heads; query is {list(query.shape)}, key is {list(key.shape)}")
+    query, key, value = lowered(query, key, value)
     left, right = window_size
     mask = _ops.NO_MASK
     if left >= 0 or right >= 0:
@@ -192,13 +205,6 @@ _SDPA = "scaled_dot_product_attention"
 
 def _refuse(text: str):
     raise ValueError(f"scaled_dot_product_attention: {text}")
-
-
-def _autocast(tensor):
-    """In the lower precision, as PyTorch's own attention under autocast; double stays."""
-    if tensor.dtype is torch.float64:
-        return tensor
-    return tensor.to(torch.get_autocast_dtype("cpu"))
 
 
 def _broadcast(a, b):
@@ -331,8 +337,7 @@ def scaled_dot_product_attention(
         mask, attn_mask = _causal_mask(attn_mask, query.shape[-2], key.shape[-2]), None
     if attn_mask is not None:
         check_tensors(_SDPA, attn_mask=attn_mask)
-    if torch.is_autocast_enabled("cpu"):
-        query, key, value = _autocast(query), _autocast(key), _autocast(value)
+    query, key, value = lowered(query, key, value)
     query, key, value, attn_mask, lead = _fit(query, key, value, attn_mask, enable_gqa)
     if attn_mask is not None:
         if attn_mask.dtype is torch.bool:

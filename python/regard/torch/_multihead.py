@@ -153,7 +153,7 @@ class _SelfAttention(torch.autograd.Function):
         rows = x.reshape(-1, x.shape[2])
         qkv = _linear_rows(rows, in_weight, in_bias)
         q, k, v = _split_heads(qkv, x.shape, heads, batch_first)
-        attended = torch.empty_like(rows)
+        attended = rows.new_empty(rows.shape)
         out = _heads_of(attended, x.shape, heads, batch_first)
         _, lse = _forward(q, k, v, out=out, return_lse=True,
                           **_options(mask, mask_tensors, bias, dropout, seed))
@@ -163,6 +163,7 @@ class _SelfAttention(torch.autograd.Function):
         return _linear_rows(attended, out_weight, out_bias).view(x.shape)
 
     @staticmethod
+    @_ops.once_differentiable
     def backward(ctx, d_result):
         rows, qkv, attended, lse, in_weight, out_weight, bias, seed, *mask_tensors = ctx.saved_tensors
         shape, heads, batch_first, mask, dropout = ctx.constants
@@ -199,7 +200,7 @@ def _attend_to_itself(x, parameters, heads, pairs: _Pairs, dropout, seed, need_w
         in_weight, in_bias, out_weight, out_bias = parameters
         rows = x.reshape(-1, x.shape[2])
         q, k, v = _split_heads(_linear_rows(rows, in_weight, in_bias), x.shape, heads, batch_first)
-        attended = torch.empty_like(rows)
+        attended = rows.new_empty(rows.shape)
         out = _heads_of(attended, x.shape, heads, batch_first)
         keywords = _options(*options, dropout, seed)
         if need_weights:
@@ -252,6 +253,8 @@ def multi_head_attention_forward(
     pairs = _read_masks(attn_mask, key_padding_mask, is_causal, (batch, num_heads, q_len, kv_len),
                         appended, query.dtype)
     dropout = dropout_p if training else 0.0
+    if not 0.0 <= dropout <= 1.0:
+        _refuse(f"dropout_p must be in [0, 1]; it is {dropout}")
     drops_all = dropout >= 1.0
     dropout = 0.0 if drops_all else dropout
     seed = _functional.draw_seed() if dropout > 0.0 else None

@@ -16,6 +16,7 @@ from typing import List, Optional, Tuple
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 from torch.compiler import is_compiling
 
 from .. import mask as masks
@@ -30,12 +31,62 @@ _modes = torch._C._len_torch_dispatch_stack
 _transform = torch._C._functorch.peek_interpreter_stack
 _tracing = torch._C._get_tracing_state
 _autocasts = torch._C._is_any_autocast_enabled
+_is_mapped = torch._C._functorch.is_batchedtensor
+
+
+def is_traced() -> bool:
+    """Whether a transform, a mode or a tracer wants to see every operator."""
+    return is_compiling() or _modes() > 0 or _transform() is not None or _tracing() is not None
 
 
 def is_watched() -> bool:
-    """Whether a transform, a mode or a tracer wants to see every operator."""
-    return (is_compiling() or _modes() > 0 or _transform() is not None
-            or _tracing() is not None or _autocasts())
+    """Whether calls must go through operators: is_traced(), autocast or derivatives in forward mode."""
+    return is_traced() or _autocasts() or forward_ad._current_level >= 0
+
+
+def refuse_tangents(*arguments):
+    """Refuses forward derivatives, which operators made by torch.library would drop without a word.
+
+    What torch.func.vmap maps has its tangent behind the mapping, where the vmap rules come by.
+    """
+    if is_compiling() or forward_ad._current_level < 0:
+        return
+    for value in arguments:
+        if (isinstance(value, Tensor) and not _is_mapped(value)
+                and forward_ad.unpack_dual(value).tangent is not None):
+            raise NotImplementedError("regard.torch: derivatives in forward mode (torch.func.jvp, "
+                                      "dual tensors) are not supported")
+
+
+class _Once(torch.autograd.Function):
+    """A gradient that stops whoever differentiates it."""
+
+    @staticmethod
+    def forward(ctx, gradient):
+        return gradient.clone()
+
+    @staticmethod
+    def backward(ctx, *_):
+        raise RuntimeError("regard.torch: second derivatives are not supported")
+
+
+def once_differentiable(backward):
+    """A backward pass whose gradients may not be differentiated again.
+
+    PyTorch's decorator of this name lets pass what does not depend on the incoming gradient,
+    and second derivatives through the inputs would be zero without a word.
+    """
+
+    @functools.wraps(backward)
+    def wrapper(ctx, *d_outputs):
+        with torch.no_grad():
+            gradients = backward(ctx, *d_outputs)
+        if not torch.is_grad_enabled():
+            return gradients
+        return tuple(None if gradient is None else _Once.apply(gradient.detach().requires_grad_())
+                     for gradient in gradients)
+
+    return wrapper
 
 
 def describe_mask(mask: Optional[Mask]) -> Tuple[str, List[Tensor]]:
@@ -47,7 +98,7 @@ def describe_mask(mask: Optional[Mask]) -> Tuple[str, List[Tensor]]:
     def argument(value):
         if value is None or isinstance(value, (int, str)):
             return value
-        tensors.append(torch.as_tensor(value))
+        tensors.append(torch.as_tensor(value, device="cpu"))
         return {"tensor": len(tensors) - 1}
 
     text = json.dumps([[name, *map(argument, values)] for name, *values in mask.parts])
@@ -181,12 +232,14 @@ def _setup_context(ctx, inputs, output):
     ctx.save_for_backward(q, k, v, bias, head_scales, alibi, sinks, q_offsets, kv_offsets, seed,
                           out, lse, *mask_tensors)
     ctx.constants = (mask, scale, score, softcap, dropout, compute)
+    ctx.mask_count = len(mask_tensors)
     ctx.set_materialize_grads(False)
 
 
 def backward(d_out, d_lse, *arguments) -> List[Tensor]:
     """attention_backward of what autograd hands over, directly where that is allowed."""
     if is_watched() or torch.is_grad_enabled():  # the operator refuses second derivatives
+        refuse_tangents(d_out, d_lse, *arguments)
         return attention_backward(d_out, d_lse, *arguments)
     if _is_batched(d_out) or (d_lse is not None and _is_batched(d_lse)):
         return _backward_of_each(d_out, d_lse, *arguments)
@@ -241,8 +294,8 @@ def _differentiate(ctx, d_out, d_lse):
 
 def _differentiate_operator(ctx, d_out, d_lse):
     gradients = _differentiate(ctx, d_out, d_lse)
-    # A list of tensors has a list of gradients here.
-    return (*gradients[:4], [None] * (len(ctx.saved_tensors) - 12), *gradients[5:])
+    # A list of tensors has a list of gradients here. (Checkpoints let saved tensors be read once.)
+    return (*gradients[:4], [None] * ctx.mask_count, *gradients[5:])
 
 
 attention.register_autograd(_differentiate_operator, setup_context=_setup_context)
@@ -357,6 +410,7 @@ def _map(operator, info, in_dims, arguments):
 
 @attention.register_vmap
 def _(info, in_dims, *arguments):
+    refuse_tangents(*arguments)
     (q, k, v, mask, mask_tensors, bias, head_scales, alibi, sinks, q_offsets, kv_offsets, scale,
      score, softcap, dropout, seed, compute) = arguments
     if not _folds(mask, dropout, in_dims[6:9], q_offsets):

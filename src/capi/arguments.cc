@@ -3,13 +3,14 @@
 
 namespace regard::capi {
 
-void check_struct(const void* given, std::size_t size, std::size_t known,
+void check_struct(const void* given, std::size_t size, const KnownSizes& known,
                   const char* where, const char* name) {
-  require(size >= known && size <= kMaxStruct, where, name,
-          ".size must be the sizeof of its struct, at least ", known,
+  require(size >= known.first && size <= kMaxStruct, where, name,
+          ".size must be the sizeof of its struct, at least ", known.first,
           "; it is ", size);
+  if (size <= known.now) return;
   const auto* const bytes = static_cast<const unsigned char*>(given);
-  require(std::all_of(bytes + known, bytes + size,
+  require(std::all_of(bytes + known.now, bytes + size,
                       [](unsigned char byte) { return byte == 0; }),
           where, name,
           " sets a member that this library, which is older, does not know");
@@ -59,6 +60,21 @@ void check_dtype(DType came, DType wanted, const char* where,
           "; it is ", to_string(came));
 }
 
+namespace {
+
+std::int64_t elements_of(std::span<const std::int64_t> shape, const char* where,
+                         const char* name) {
+  try {
+    return element_count(shape);
+  } catch (const InvalidArgument&) {
+    require(false, where, "the elements of ", name,
+            " must fit in 63 bits of bytes; its shape is ", ShapeText{shape});
+  }
+  return 0;
+}
+
+}  // namespace
+
 regard_tensor read_tensor(const regard_tensor* given, const char* where,
                           const char* name) {
   regard_tensor tensor = read_struct(given, where, name);
@@ -71,9 +87,10 @@ regard_tensor read_tensor(const regard_tensor* given, const char* where,
                       [](std::int64_t extent) { return extent >= 0; }),
           where, "no extent of ", name, " may be negative; its shape is ",
           ShapeText{shape});
-  require(tensor.data != nullptr || element_count(shape) == 0, where,
-          "the data of ", name, " must not be NULL; its shape is ",
-          ShapeText{shape});
+  // Where there is data, too: below, products of extents become strides.
+  const std::int64_t elements = elements_of(shape, where, name);
+  require(tensor.data != nullptr || elements == 0, where, "the data of ", name,
+          " must not be NULL; its shape is ", ShapeText{shape});
   const std::span strides(tensor.strides, rank);
   if (std::all_of(strides.begin(), strides.end(),
                   [](std::int64_t stride) { return stride == 0; })) {

@@ -17,17 +17,52 @@
 
 namespace regard::capi {
 
+// Where the members of a struct's first version end. Members that come later do
+// not change it, and a struct that is smaller was never set.
+template <typename Struct>
+inline constexpr std::size_t kFirstSize = 0;
+template <>
+inline constexpr std::size_t kFirstSize<regard_tensor> =
+    offsetof(regard_tensor, strides) + sizeof(regard_tensor::strides);
+template <>
+inline constexpr std::size_t kFirstSize<regard_attention_options> =
+    offsetof(regard_attention_options, pool) +
+    sizeof(regard_attention_options::pool);
+template <>
+inline constexpr std::size_t kFirstSize<regard_backward_inputs> =
+    offsetof(regard_backward_inputs, d_log_sum_exp) +
+    sizeof(regard_backward_inputs::d_log_sum_exp);
+template <>
+inline constexpr std::size_t kFirstSize<regard_gradients> =
+    offsetof(regard_gradients, head_scales) +
+    sizeof(regard_gradients::head_scales);
+template <>
+inline constexpr std::size_t kFirstSize<regard_kv_cache_options> =
+    offsetof(regard_kv_cache_options, pages) +
+    sizeof(regard_kv_cache_options::pages);
+template <>
+inline constexpr std::size_t kFirstSize<regard_mha_config> =
+    offsetof(regard_mha_config, scale) + sizeof(regard_mha_config::scale);
+template <>
+inline constexpr std::size_t kFirstSize<regard_mha_options> =
+    offsetof(regard_mha_options, pool) + sizeof(regard_mha_options::pool);
+
 // The size of the caller's struct may be another than ours: what it lacks is 0,
 // and what we lack must be 0. No struct comes near this size: one that is
 // larger was never set.
 inline constexpr std::size_t kMaxStruct = 4096;
-void check_struct(const void* given, std::size_t size, std::size_t known,
+struct KnownSizes {
+  std::size_t first = 0;
+  std::size_t now = 0;
+};
+void check_struct(const void* given, std::size_t size, const KnownSizes& known,
                   const char* where, const char* name);
 
 template <typename Struct>
 Struct read_struct(const Struct* given, const char* where, const char* name) {
+  static_assert(kFirstSize<Struct> > 0 && kFirstSize<Struct> <= sizeof(Struct));
   const std::size_t size = not_null(given, where, name).size;
-  check_struct(given, size, sizeof(Struct), where, name);
+  check_struct(given, size, {kFirstSize<Struct>, sizeof(Struct)}, where, name);
   Struct ours{};
   std::memcpy(&ours, given, std::min(size, sizeof(Struct)));
   return ours;

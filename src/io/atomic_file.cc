@@ -31,12 +31,15 @@ fs::path folder_of(const fs::path& file) {
   return file.has_parent_path() ? file.parent_path() : fs::path(".");
 }
 
-// A name that no other writer of this machine uses at the moment. Short, so
-// that it fits wherever the file's own name does.
-fs::path temporary_name(const fs::path& folder) {
-  static std::atomic<std::uint64_t> counter{0};
-  return folder / (".regard-" + std::to_string(::getpid()) + "-" +
-                   std::to_string(counter.fetch_add(1)) + ".tmp");
+constexpr const char* kOpenFiles = "/proc/self/fd/";
+
+// A file without a name: killed, the process leaves nothing behind. -1 where
+// the file system has none, or nobody could give it a name later.
+int open_unnamed(const fs::path& folder) {
+  if (::access(kOpenFiles, X_OK) != 0) return -1;
+  return retried([&folder] {
+    return ::open(folder.c_str(), O_TMPFILE | O_WRONLY | O_CLOEXEC, 0666);
+  });
 }
 
 }  // namespace
@@ -44,14 +47,15 @@ fs::path temporary_name(const fs::path& folder) {
 AtomicFile::AtomicFile(const fs::path& path, const char* where)
     : path_(path), target_(path), where_(where) {
   if (path.empty()) fail(ENOENT);
-  follow_links();
+  // The system follows the links, because those to pipes lead to no name.
   struct stat status = {};
-  const bool exists = ::stat(target_.c_str(), &status) == 0;
+  const bool exists = ::stat(path.c_str(), &status) == 0;
   if (exists && S_ISDIR(status.st_mode)) fail(EISDIR);
   if (exists && !S_ISREG(status.st_mode)) {
     throw_io_error(where, "cannot write '", path.string(),
                    "': it is not a regular file");
   }
+  follow_links();
   create();
   // The new file may be read by whom the old one could be. Where the system
   // does not let us say so, the default stays.
@@ -76,13 +80,32 @@ void AtomicFile::follow_links() {
 }
 
 void AtomicFile::create() {
+  file_ = open_unnamed(folder_of(target_));
+  if (file_ >= 0) return;
+  take_new_name([this](const char* name) {
+    file_ = ::open(name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    return file_;
+  });
+}
+
+// A rename replaces an old file, and needs a name to begin with.
+void AtomicFile::give_name() {
+  if (!temporary_.empty()) return;
+  const std::string file = kOpenFiles + std::to_string(file_);
+  take_new_name([&file](const char* name) {
+    return ::linkat(AT_FDCWD, file.c_str(), AT_FDCWD, name, AT_SYMLINK_FOLLOW);
+  });
+}
+
+// A name that no other writer of this machine uses at the moment. Short, so
+// that it fits wherever the file's own name does.
+void AtomicFile::take_new_name(const std::function<int(const char*)>& make) {
+  static std::atomic<std::uint64_t> counter{0};
   for (;;) {
-    fs::path name = temporary_name(folder_of(target_));
-    file_ = retried([&name] {
-      return ::open(name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC,
-                    0666);
-    });
-    if (file_ >= 0) {
+    fs::path name =
+        folder_of(target_) / (".regard-" + std::to_string(::getpid()) + "-" +
+                              std::to_string(counter.fetch_add(1)) + ".tmp");
+    if (retried([&] { return make(name.c_str()); }) >= 0) {
       temporary_ = std::move(name);
       return;
     }
@@ -106,6 +129,7 @@ void AtomicFile::write(std::span<const std::byte> bytes) {
 
 void AtomicFile::commit() {
   if (retried([this] { return ::fsync(file_); }) != 0) fail(errno);
+  give_name();
   // Some file systems report a full disk only here. The descriptor is gone
   // even after an error.
   if (::close(std::exchange(file_, -1)) != 0) fail(errno);

@@ -21,10 +21,8 @@ using io::in_quotes;
 constexpr std::size_t kMagicBytes = 4;
 constexpr std::uint32_t kOldestVersion = 2;
 constexpr std::uint32_t kNewestVersion = 3;
-constexpr std::uint64_t kDefaultAlignment = 32;
-constexpr std::uint64_t kMostAlignment = 1 << 20;
-constexpr std::uint32_t kMostDimensions = 4;
-constexpr std::uint64_t kLongestName = 65535;  // of a key, in the format
+constexpr std::int64_t kDefaultAlignment = 32;
+constexpr std::int64_t kMostAlignment = 1 << 20;
 constexpr int kDeepestArray = 4;
 // The fewest bytes of one setting (key length, type, a byte) and of one
 // tensor's description (name length, dimensions, type, offset).
@@ -44,9 +42,9 @@ std::uint64_t checked_count(ByteReader& reader, std::uint64_t least,
 
 std::string read_name(ByteReader& reader, const char* what) {
   const auto length = reader.number<std::uint64_t>(what);
-  if (length > kLongestName) {
+  if (length > io::kLongestGgufName) {
     throw_parse_error(reader.where().c_str(), "a name may have at most ",
-                      kLongestName, " bytes; ", what, " has ", length);
+                      io::kLongestGgufName, " bytes; ", what, " has ", length);
   }
   return std::string(reader.text(length, what));
 }
@@ -183,9 +181,10 @@ struct GgufFile::Parser {
     d.name = read_name(reader, "the name of a tensor");
     const std::string name = in_quotes(d.name);
     const auto rank = reader.number<std::uint32_t>("a tensor's dimensions");
-    if (rank > kMostDimensions) {
-      throw_parse_error(where(), "a tensor has at most ", kMostDimensions,
-                        " dimensions; ", name, " has ", rank);
+    if (rank > io::kMostGgufDimensions) {
+      throw_parse_error(where(), "a tensor has at most ",
+                        io::kMostGgufDimensions, " dimensions; ", name, " has ",
+                        rank);
     }
     for (std::uint32_t i = 0; i < rank; ++i) {
       const auto extent = reader.number<std::uint64_t>("a tensor's dimensions");
@@ -243,20 +242,25 @@ GgufFile::GgufFile(const std::string& where, std::span<const std::byte> bytes)
   const auto count = checked_count(reader, kLeastSetting, "settings");
   parser.read_settings(count, settings_);
 
-  const auto alignment = static_cast<std::uint64_t>(
-      integer("general.alignment").value_or(kDefaultAlignment));
-  if (alignment == 0 || alignment % 8 != 0 || alignment > kMostAlignment) {
+  const std::int64_t said =
+      integer("general.alignment").value_or(kDefaultAlignment);
+  if (said <= 0 || said % 8 != 0 || said > kMostAlignment) {
     throw_parse_error(where_.c_str(),
                       "general.alignment must be a multiple of 8, at most ",
-                      kMostAlignment, "; it is ", alignment);
+                      kMostAlignment, "; it is ", said);
   }
+  const auto alignment = static_cast<std::uint64_t>(said);
   std::vector<Parser::Description> descriptions;
   for (std::uint64_t i = 0; i < tensors; ++i) {
     descriptions.push_back(parser.read_description(alignment));
   }
   const auto data = parser.read_data(alignment);
-  std::sort(descriptions.begin(), descriptions.end(),
-            [](const auto& a, const auto& b) { return a.offset < b.offset; });
+  // An empty tensor may begin where another does, and comes first.
+  std::stable_sort(descriptions.begin(), descriptions.end(),
+                   [](const auto& a, const auto& b) {
+                     return std::pair(a.offset, a.elements != 0) <
+                            std::pair(b.offset, b.elements != 0);
+                   });
   std::uint64_t end = 0;  // of the tensor before
   for (Parser::Description& d : descriptions) {
     const std::uint64_t size = d.bytes();

@@ -26,6 +26,10 @@ struct GgufType {
   static constexpr std::uint32_t kFloat64 = 12;
 };
 
+// What the format allows.
+inline constexpr std::uint64_t kLongestGgufName = 65535;  // of a key, in bytes
+inline constexpr std::uint32_t kMostGgufDimensions = 4;
+
 // Throws ParseError for a type that the format does not have.
 void check_gguf_type(std::uint32_t type, const std::string& where);
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <cstring>
+#include <set>
 #include <string_view>
 #include <utility>
 
@@ -17,6 +18,7 @@ namespace {
 constexpr const char* kWhere = "save_gguf";
 constexpr std::uint32_t kVersion = 3;
 constexpr std::uint64_t kDefaultAlignment = 32;
+constexpr const char* kAlignment = "general.alignment";
 
 // What comes before the data.
 class Header {
@@ -55,17 +57,38 @@ std::pair<std::uint32_t, const io::GgufTensorType*> type_named(
                         io::in_quotes(name));
 }
 
-// Throws for a shape whose rows are no whole blocks.
+// Throws for a shape that is none, or whose rows are no whole blocks.
 std::uint64_t bytes_of(const GgufTensor& tensor) {
   const io::GgufTensorType& type = *type_named(tensor.type).second;
   const std::int64_t row = tensor.shape.empty() ? 1 : tensor.shape.back();
   require(row % type.block_elements == 0, kWhere, "rows of ", type.name,
           " are whole blocks of ", type.block_elements, " elements; ",
           io::in_quotes(tensor.name), " is ", to_string(tensor.shape));
-  std::int64_t elements = 1;
-  for (const std::int64_t extent : tensor.shape) elements *= extent;
-  return static_cast<std::uint64_t>(elements / type.block_elements *
-                                    type.block_bytes);
+  return static_cast<std::uint64_t>(element_count(tensor.shape) /
+                                    type.block_elements * type.block_bytes);
+}
+
+void check_name(const std::string& name) {
+  require(name.size() <= io::kLongestGgufName, kWhere,
+          "a name may have at most ", io::kLongestGgufName, " bytes; ",
+          io::in_quotes(name), " has ", name.size());
+}
+
+// What GgufFile would not read back.
+void check(const std::map<std::string, std::uint32_t>& set,
+           std::span<const GgufTensor> tensors) {
+  for (const auto& [key, value] : set) check_name(key);
+  require(!set.contains(kAlignment), kWhere, kAlignment,
+          " is that of the other file, and cannot be set");
+  std::set<std::string_view> names;
+  for (const GgufTensor& tensor : tensors) {
+    check_name(tensor.name);
+    require(tensor.shape.size() <= io::kMostGgufDimensions, kWhere,
+            "a tensor has at most ", io::kMostGgufDimensions, " dimensions; ",
+            io::in_quotes(tensor.name), " is ", to_string(tensor.shape));
+    require(names.insert(tensor.name).second, kWhere, "the tensor ",
+            io::in_quotes(tensor.name), " comes twice");
+  }
 }
 
 std::uint64_t rounded_up(std::uint64_t size, std::uint64_t alignment) {
@@ -77,8 +100,9 @@ std::uint64_t rounded_up(std::uint64_t size, std::uint64_t alignment) {
 void save_gguf(const std::filesystem::path& path, const GgufFile& settings_of,
                const std::map<std::string, std::uint32_t>& set,
                std::span<const GgufTensor> tensors) {
+  check(set, tensors);
   const auto alignment = static_cast<std::uint64_t>(
-      settings_of.integer("general.alignment").value_or(kDefaultAlignment));
+      settings_of.integer(kAlignment).value_or(kDefaultAlignment));
   std::vector<std::string> kept = settings_of.keys();
   std::erase_if(kept,
                 [&](const std::string& key) { return set.contains(key); });

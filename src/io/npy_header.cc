@@ -23,6 +23,20 @@ constexpr std::array<std::pair<std::string_view, DType>, 8> kTypes = {{
     {"|b1", DType::kBool},
 }};
 
+// NumPy reads more spellings than it writes: one byte has no order, and '=' and
+// no mark at all mean this machine's, which is little-endian.
+std::string as_numpy_writes(std::string_view name) {
+  char order = '<';
+  if (!name.empty() && std::string_view("<>=|").find(name[0]) != name.npos) {
+    if (name[0] == '>') order = '>';
+    name.remove_prefix(1);
+  }
+  if (name == "i1" || name == "u1" || name == "b1") order = '|';
+  std::string written(1, order);
+  written += name;
+  return written;
+}
+
 // The part of Python's literals that NumPy writes here. Nothing nests, so
 // nothing recurses.
 class HeaderParser {
@@ -121,8 +135,9 @@ class HeaderParser {
           "the elements are records; only plain numbers are read");
     }
     const std::string_view name = parse_string();
+    const std::string written = as_numpy_writes(name);
     for (const auto& [known, dtype] : kTypes) {
-      if (name == known) return dtype;
+      if (written == known) return dtype;
     }
     if (name.starts_with('>')) {
       throw_parse_error(where_.c_str(), "the elements are big-endian (",

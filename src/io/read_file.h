@@ -15,8 +15,8 @@ std::string read_file(const std::filesystem::path& path, const char* where);
 // may not be looked at are there: to read them says what is wrong.
 bool is_there(const std::filesystem::path& path);
 
-// The files of a model are regular ones. Throws IoError as above for any other:
-// a pipe may never end, nor begin.
+// The files of a model, and pictures, are regular ones. Throws IoError as above
+// for any other: a pipe may never end, nor begin.
 void check_regular(const std::filesystem::path& path, const char* where);
 std::string read_regular(const std::filesystem::path& path, const char* where);
 // Its first bytes, at most `count`.

@@ -11,6 +11,26 @@ namespace {
 
 using Parser = nlohmann::json;
 
+// What the parser says quotes the text, which is not to be trusted: bytes
+// outside ASCII come as \xNN, and much is cut.
+std::string shown(std::string_view text) {
+  constexpr std::size_t kMost = 200;
+  constexpr std::string_view kDigits = "0123456789abcdef";
+  std::string result;
+  for (const char c : text.substr(0, kMost)) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte >= 0x20 && byte < 0x7f) {
+      result += c;
+    } else {
+      result += "\\x";
+      result += kDigits[byte >> 4];
+      result += kDigits[byte & 15];
+    }
+  }
+  if (text.size() > kMost) result += "...";
+  return result;
+}
+
 // What the parser tells becomes a Json. Values are complete when their parent
 // takes them: open_ holds what is not.
 class Builder {
@@ -38,9 +58,15 @@ class Builder {
     // "[json.exception.parse_error.101] " stands before what is wrong.
     const std::string_view text = what.what();
     const std::size_t mark = text.find("] ");
-    error = "must be JSON: ";
-    error += text.substr(mark == std::string_view::npos ? 0 : mark + 2);
-    return false;
+    return refuse(text.substr(mark == std::string_view::npos ? 0 : mark + 2));
+  }
+
+  bool read(std::string_view text) {
+    // The parser takes a zero byte for the end of the text.
+    if (const auto zero = text.find('\0'); zero != std::string_view::npos) {
+      return refuse("byte " + std::to_string(zero + 1) + " is 0");
+    }
+    return Parser::sax_parse(text.begin(), text.end(), this);
   }
 
  private:
@@ -49,6 +75,11 @@ class Builder {
     std::string key;  // of the member that comes, in an object
   };
 
+  bool refuse(std::string_view why) {
+    error = "must be JSON: ";
+    error += shown(why);
+    return false;
+  }
   bool open(Json value) {
     if (open_.size() == Json::kDeepest) {
       error =
@@ -131,15 +162,12 @@ Json Json::object() {
 
 Json Json::parse(std::string_view text) {
   Builder builder;
-  if (!Parser::sax_parse(text.begin(), text.end(), &builder)) {
-    throw JsonError(builder.error);
-  }
+  if (!builder.read(text)) throw JsonError(builder.error);
   return std::move(builder.root);
 }
 Json Json::parse_or_null(std::string_view text) {
   Builder builder;
-  const bool whole = Parser::sax_parse(text.begin(), text.end(), &builder);
-  return whole ? std::move(builder.root) : Json();
+  return builder.read(text) ? std::move(builder.root) : Json();
 }
 
 bool Json::is_null() const {

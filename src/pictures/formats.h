@@ -23,14 +23,18 @@ std::string write_png(const Picture& picture);
 bool webp_available();
 Picture decode_webp(Bytes bytes, const std::string& name);
 
+// Throws InvalidArgument for a picture without pixels, or whose rgb has not the
+// values of all of them.
+void check_picture(const Picture& picture, const char* where);
+
 // An empty picture of a size that a file claims. Throws ParseError.
 Picture sized_picture(std::int64_t width, std::int64_t height,
                       const std::string& name);
 
-// The orientation that EXIF data (a TIFF structure) tell, 1 to 8; 1 where they
-// tell none or are broken.
-int exif_orientation(Bytes tiff);
-Picture upright(const Picture& picture, int orientation);
+// The orientation that EXIF data tell (a TIFF structure, with "Exif\0\0" before
+// it or without), 1 to 8; 1 where they tell none or are broken.
+int exif_orientation(Bytes exif);
+Picture upright(Picture picture, int orientation);
 
 // [pixels, 4] with alpha, laid on white.
 void lay_on_white(const std::uint8_t* rgba, std::int64_t pixels,

@@ -2,6 +2,7 @@
 #include <csetjmp>
 #include <cstdio>
 #include <cstring>
+#include <utility>
 
 // It needs what is above it.
 // clang-format off
@@ -88,18 +89,18 @@ bool read_pixels(Reader& r, std::uint8_t* rgb, std::uint8_t* row) {
   if (setjmp(r.leave) != 0) return false;
   jpeg_start_decompress(&info);
   const std::size_t width = info.output_width;
-  // Adobe writes the inks inverted.
-  const int invert = info.saw_Adobe_marker ? 255 : 0;
   while (info.output_scanline < info.output_height) {
     std::uint8_t* const to = rgb + 3 * width * info.output_scanline;
     JSAMPROW line = info.out_color_space == JCS_RGB ? to : row;
     jpeg_read_scanlines(&info, &line, 1);
     if (info.out_color_space == JCS_RGB) continue;
     for (std::size_t x = 0; x < width; ++x) {
-      const int light = 255 - (row[4 * x + 3] ^ invert);
+      // Inks come inverted, as Adobe writes them; where its marker is missing,
+      // Pillow takes them so, too.
+      const int light = row[4 * x + 3];
       for (std::size_t c = 0; c < 3; ++c) {
         to[3 * x + c] = static_cast<std::uint8_t>(
-            light - divided_by_255((row[4 * x + c] ^ invert) * light));
+            light - divided_by_255((255 - row[4 * x + c]) * light));
       }
     }
   }
@@ -125,7 +126,7 @@ Picture decode_jpeg(Bytes bytes, const std::string& name) {
     throw_parse_error("read_picture", "'", name,
                       "' is a damaged JPEG file: ", reader.message);
   }
-  return upright(picture, reader.orientation);
+  return upright(std::move(picture), reader.orientation);
 }
 
 }  // namespace regard::pictures

@@ -10,6 +10,7 @@
 
 #include "kernels/convolution.h"
 #include "ops/product.h"
+#include "pictures/formats.h"
 #include "regard/core/error.h"
 
 namespace regard::pictures {
@@ -251,9 +252,7 @@ MobileNetV2& MobileNetV2::operator=(MobileNetV2&&) noexcept = default;
 const StateDict& MobileNetV2::weights() const { return parts_->weights; }
 
 Tensor MobileNetV2::features(const Picture& picture, Threads threads) const {
-  require(picture.width > 0 && picture.height > 0, "MobileNetV2::features",
-          "a picture must have pixels; it is ", picture.width, " x ",
-          picture.height);
+  check_picture(picture, "MobileNetV2::features");
   Plane x =
       run(parts_->first, first_taps(picture, threads), After::kRelu6, threads);
   for (const Block& block : parts_->blocks) {

@@ -61,16 +61,27 @@ Picture decode_picture(Bytes bytes, const std::string& name) {
 }
 
 Picture read_picture(const std::filesystem::path& path) {
-  const std::string bytes = io::read_file(path, kWhere);
+  // The name may come from a table: a pipe or a device might never end.
+  const std::string bytes = io::read_regular(path, kWhere);
   return decode_picture(std::as_bytes(std::span(bytes.data(), bytes.size())),
                         path.string());
 }
 
 std::string encode_png(const Picture& picture) {
-  require(picture.width > 0 && picture.height > 0, "encode_png",
-          "a picture must have pixels; it is ", picture.width, " x ",
-          picture.height);
+  check_picture(picture, "encode_png");
   return write_png(picture);
+}
+
+void check_picture(const Picture& picture, const char* where) {
+  const std::int64_t width = picture.width, height = picture.height;
+  require(width > 0 && height > 0, where, "a picture must have pixels; it is ",
+          width, " x ", height);
+  // Divided, because the product may be too large for any number.
+  const std::int64_t values = std::ssize(picture.rgb);
+  require(values % 3 == 0 && values / 3 % width == 0 &&
+              values / 3 / width == height,
+          where, "rgb must have 3 values for each of ", width, " x ", height,
+          " pixels; it has ", values);
 }
 
 Picture sized_picture(std::int64_t width, std::int64_t height,
@@ -94,7 +105,7 @@ void lay_on_white(const std::uint8_t* rgba, std::int64_t pixels,
   }
 }
 
-Picture upright(const Picture& picture, int orientation) {
+Picture upright(Picture picture, int orientation) {
   if (orientation <= 1 || orientation > 8) return picture;
   const std::int64_t w = picture.width;
   const std::int64_t h = picture.height;
@@ -117,7 +128,11 @@ Picture upright(const Picture& picture, int orientation) {
   return out;
 }
 
-int exif_orientation(Bytes tiff) {
+int exif_orientation(Bytes exif) {
+  constexpr std::string_view kStart("Exif\0\0", 6);
+  const bool has_start = exif.size() >= kStart.size() &&
+                         std::memcmp(exif.data(), kStart.data(), 6) == 0;
+  const Bytes tiff = exif.subspan(has_start ? kStart.size() : 0);
   const auto byte = [&](std::size_t i) {
     return i < tiff.size() ? std::to_integer<std::uint32_t>(tiff[i]) : 0;
   };
@@ -138,11 +153,12 @@ int exif_orientation(Bytes tiff) {
     const std::size_t entry = table + 2 + std::size_t{12} * i;
     if (entry + 12 > tiff.size()) return 1;
     constexpr std::uint32_t kOrientation = 0x0112;
-    constexpr std::uint32_t kShort = 3;
+    constexpr std::uint32_t kShort = 3, kLong = 4;
     if (number(entry, 2) != kOrientation) continue;
-    if (number(entry + 2, 2) != kShort) return 1;
-    const auto value = static_cast<int>(number(entry + 8, 2));
-    return value >= 1 && value <= 8 ? value : 1;
+    const std::uint32_t type = number(entry + 2, 2);
+    if (type != kShort && type != kLong) return 1;
+    const std::uint32_t value = number(entry + 8, type == kShort ? 2 : 4);
+    return value >= 1 && value <= 8 ? static_cast<int>(value) : 1;
   }
   return 1;
 }

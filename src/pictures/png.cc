@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 #include <vector>
 
 #include "pictures/formats.h"
@@ -11,26 +12,33 @@
 namespace regard::pictures {
 namespace {
 
+// What libpng says of an error, which it would print otherwise.
+struct Message {
+  char text[128] = {};
+};
+
 // libpng leaves by longjmp, which runs no destructor: nothing that has one
 // lives in a function that calls it.
+[[noreturn]] void fail(png_structp png, png_const_charp text) {
+  auto* const message = static_cast<Message*>(png_get_error_ptr(png));
+  std::strncpy(message->text, text, sizeof(message->text) - 1);
+  png_longjmp(png, 1);
+}
+void ignore(png_structp, png_const_charp) {}
+
+constexpr png_uint_32 kMostSide = 0x7FFFFFFF;
+
 struct Reader {
   png_structp png = nullptr;
   png_infop info = nullptr;
   const std::byte* next = nullptr;
   std::size_t left = 0;
-  char message[128] = {};
+  Message message;
   std::int64_t width = 0, height = 0;
   int orientation = 1;
 
   ~Reader() { png_destroy_read_struct(&png, &info, nullptr); }
 };
-
-[[noreturn]] void fail(png_structp png, png_const_charp text) {
-  auto* const reader = static_cast<Reader*>(png_get_error_ptr(png));
-  std::strncpy(reader->message, text, sizeof(reader->message) - 1);
-  png_longjmp(png, 1);
-}
-void ignore(png_structp, png_const_charp) {}
 
 void take(png_structp png, png_bytep to, std::size_t count) {
   auto* const reader = static_cast<Reader*>(png_get_io_ptr(png));
@@ -41,11 +49,11 @@ void take(png_structp png, png_bytep to, std::size_t count) {
 }
 
 bool read_header(Reader& r) {
-  r.png = png_create_read_struct(PNG_LIBPNG_VER_STRING, &r, fail, ignore);
+  r.png =
+      png_create_read_struct(PNG_LIBPNG_VER_STRING, &r.message, fail, ignore);
   if (r.png == nullptr) return false;
   if (setjmp(png_jmpbuf(r.png)) != 0) return false;
   r.info = png_create_info_struct(r.png);
-  constexpr png_uint_32 kMostSide = 0x7FFFFFFF;
   constexpr png_alloc_size_t kMostChunk = 8 << 20;
   png_set_user_limits(r.png, kMostSide, kMostSide);
   png_set_chunk_malloc_max(r.png, kMostChunk);
@@ -83,6 +91,7 @@ struct Writer {
   png_structp png = nullptr;
   png_infop info = nullptr;
   std::string* out = nullptr;
+  Message message;
 
   ~Writer() { png_destroy_write_struct(&png, &info); }
 };
@@ -95,10 +104,11 @@ void flush(png_structp) {}
 
 bool write_all(Writer& w, const Picture& picture) {
   w.png =
-      png_create_write_struct(PNG_LIBPNG_VER_STRING, nullptr, nullptr, ignore);
+      png_create_write_struct(PNG_LIBPNG_VER_STRING, &w.message, fail, ignore);
   if (w.png == nullptr) return false;
   if (setjmp(png_jmpbuf(w.png)) != 0) return false;
   w.info = png_create_info_struct(w.png);
+  png_set_user_limits(w.png, kMostSide, kMostSide);
   png_set_write_fn(w.png, &w, put, flush);
   png_set_IHDR(w.png, w.info, static_cast<png_uint_32>(picture.width),
                static_cast<png_uint_32>(picture.height), 8, PNG_COLOR_TYPE_RGB,
@@ -138,9 +148,9 @@ Picture decode_png(Bytes bytes, const std::string& name) {
   }
   if (!read) {
     throw_parse_error("read_picture", "'", name,
-                      "' is a damaged PNG file: ", reader.message);
+                      "' is a damaged PNG file: ", reader.message.text);
   }
-  return upright(picture, reader.orientation);
+  return upright(std::move(picture), reader.orientation);
 }
 
 std::string write_png(const Picture& picture) {
@@ -149,7 +159,8 @@ std::string write_png(const Picture& picture) {
   writer.out = &out;
   if (!write_all(writer, picture)) {
     throw_io_error("encode_png", "libpng could not write a picture of ",
-                   picture.width, " x ", picture.height);
+                   picture.width, " x ", picture.height, ": ",
+                   writer.message.text);
   }
   return out;
 }

@@ -28,8 +28,9 @@ class Settings {
     return architecture_ + "." + name;
   }
 
+  // Files write 0 for what a model does not have: experts, a window.
   bool has(const std::string& name) const {
-    return file_.integer(key(name)).has_value();
+    return file_.integer(key(name)).value_or(0) != 0;
   }
   std::int64_t size(const std::string& name) const {
     const auto value = file_.integer(key(name));
@@ -71,10 +72,15 @@ nn::RotaryConfig rotary_of(const GgufFile& file, const Settings& settings,
     const auto values = divisors.values<float>();
     rotary.divisors.assign(values.begin(), values.end());
   }
-  const std::string type = settings.text("rope.scaling.type", "none");
+  // What is not said is as llama.cpp has it: the type is linear, and a factor
+  // of 0 is none. Files of 2023 have another key for the factor.
+  const std::string type = settings.text("rope.scaling.type", "linear");
   if (type == "none") return rotary;
+  const double factor = settings.real("rope.scaling.factor",
+                                      settings.real("rope.scale_linear", 0));
+  if (factor != 0) rotary.factor = factor;
   if (type == "linear") {
-    rotary.scaling = nn::RotaryScaling::kLinear;
+    if (rotary.factor != 1) rotary.scaling = nn::RotaryScaling::kLinear;
   } else if (type == "yarn") {
     rotary.scaling = nn::RotaryScaling::kYarn;
     rotary.trained_length =
@@ -86,7 +92,6 @@ nn::RotaryConfig rotary_of(const GgufFile& file, const Settings& settings,
                       " must be none, linear or yarn; it is ",
                       io::in_quotes(type));
   }
-  rotary.factor = settings.real("rope.scaling.factor", rotary.factor);
   return rotary;
 }
 
@@ -136,7 +141,7 @@ void read_sizes(const GgufFile& file, const Settings& settings,
     c.vocab = shape.size() == 2 ? shape[0] : 0;
   }
   c.vocab = settings.size("vocab_size", c.vocab);
-  if (settings.has("expert_count") && settings.size("expert_count") > 0) {
+  if (settings.has("expert_count")) {
     throw_parse_error(settings.where(),
                       "models with experts are not read; this has ",
                       settings.size("expert_count"));
@@ -182,7 +187,16 @@ void read_gpt2(const Settings& settings, LanguageModelConfig& c) {
   c.qkv_bias = c.attention_output_bias = c.feed_forward_bias = true;
 }
 
+// Only the first part has settings, and none has all of the parameters.
+void check_whole(const GgufFile& file) {
+  const std::int64_t parts = file.integer("split.count").value_or(1);
+  if (parts <= 1) return;
+  throw_parse_error(file.where().c_str(), "this is one of ", parts,
+                    " parts of a model; llama-gguf-split --merge joins them");
+}
+
 LanguageModelConfig config_of(const GgufFile& file) {
+  check_whole(file);
   const Settings settings(file, architecture_of(file));
   LanguageModelConfig c;
   read_sizes(file, settings, c);

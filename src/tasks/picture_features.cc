@@ -58,7 +58,7 @@ std::vector<std::uint64_t> hashes_of(const fs::path& folder,
   std::vector<std::uint64_t> hashes(names.size());
   parallel_for(threads, std::ssize(names), [&](std::int64_t number) {
     const auto i = static_cast<std::size_t>(number);
-    hashes[i] = hash_of(io::read_file(folder / names[i], kWhere));
+    hashes[i] = hash_of(io::read_regular(folder / names[i], kWhere));
   });
   return hashes;
 }

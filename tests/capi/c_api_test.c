@@ -503,7 +503,9 @@ static void check_wrong_arguments(void) {
   REFUSED(regard_attention_forward(&q, &wrong, &v, &out, NULL),
           "no extent of k may be negative; its shape is [1, 2, -1, 6]");
   wrong.shape[2] = INT64_MAX;
-  REFUSED(regard_attention_forward(&q, &wrong, &v, &out, NULL), "");
+  REFUSED(regard_attention_forward(&q, &wrong, &v, &out, NULL),
+          "regard_attention_forward: the elements of k must fit in 63 bits of "
+          "bytes; its shape is [1, 2, 9223372036854775807, 6]");
   wrong = k;
   wrong.data = NULL;
   REFUSED(regard_attention_forward(&q, &wrong, &v, &out, NULL),

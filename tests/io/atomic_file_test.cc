@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "io/atomic_file.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <csignal>
 #include <string>
@@ -130,6 +132,38 @@ TEST(AtomicFile, NamesThePathAndTheReasonOfAFailure) {
             "save_it: cannot write '" + base +
                 "/loop': Too many levels of symbolic links");
   EXPECT_EQ(failure(""), "save_it: cannot write '': No such file or directory");
+}
+
+// The link of standard output to a pipe leads to "pipe:[123]", which is no
+// name.
+TEST(AtomicFile, RefusesAPipeThatALinkLeadsTo) {
+  const TemporaryFolder folder;
+  int ends[2] = {};
+  ASSERT_EQ(::pipe(ends), 0);
+  fs::create_symlink("/proc/self/fd/" + std::to_string(ends[1]),
+                     folder / "link");
+  EXPECT_EQ(text_of<IoError>([&] { AtomicFile(folder / "link", "save_it"); }),
+            "save_it: cannot write '" + (folder / "link").string() +
+                "': it is not a regular file");
+  ::close(ends[0]);
+  ::close(ends[1]);
+}
+
+TEST(AtomicFile, LeavesNothingBehindWhenTheProcessIsKilled) {
+  const TemporaryFolder folder;
+  const int unnamed =
+      ::open(folder.path().c_str(), O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600);
+  if (unnamed < 0) GTEST_SKIP() << "every file here needs a name";
+  ::close(unnamed);
+  write_text(folder / "name", "old");
+  const auto write_half = [&folder] {
+    AtomicFile file(folder / "name", "test");
+    file.write("half of the new");
+    ::raise(SIGKILL);
+  };
+  EXPECT_EXIT(write_half(), ::testing::KilledBySignal(SIGKILL), "");
+  EXPECT_EQ(read_text(folder / "name"), "old");
+  EXPECT_THAT(folder.files(), ElementsAre("name"));
 }
 
 // The system's own limit stands in for a full disk: it cuts the first write

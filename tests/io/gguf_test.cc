@@ -8,6 +8,8 @@
 #include <filesystem>
 #include <functional>
 #include <limits>
+#include <map>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -95,6 +97,74 @@ TEST(Gguf, ReadsVersion2AndAnotherAlignment) {
   const std::string bytes = writer.bytes();
   const GgufFile file = GgufFile::parse(bytes_of(bytes));
   EXPECT_THAT(file.values("b"), ElementsAre(2));
+}
+
+// Some sort of a few elements keeps their order, one of many need not.
+TEST(Gguf, AnEmptyTensorMayBeginWhereAnotherDoes) {
+  GgufWriter writer;
+  std::vector<GgufTensor> tensors;
+  for (int i = 0; i < 40; ++i) {
+    const std::string number = std::to_string(i);
+    const std::vector<float> values(8, static_cast<float>(i));
+    writer.tensor("empty" + number, {0}, {}).tensor("t" + number, {8}, values);
+    tensors.push_back({"empty" + number, {0}, "F32", [] {
+                         return std::vector<std::byte>();
+                       }});
+    tensors.push_back({"t" + number, {8}, "F32", [values] {
+                         const auto bytes = std::as_bytes(std::span(values));
+                         return std::vector<std::byte>(bytes.begin(),
+                                                       bytes.end());
+                       }});
+  }
+  const std::string bytes = writer.bytes();
+  const GgufFile file = GgufFile::parse(bytes_of(bytes));
+  const testing::TemporaryFolder folder;
+  save_gguf(folder / "x.gguf", file, {}, tensors);
+  const GgufFile saved = GgufFile::open(folder / "x.gguf");
+  for (const GgufFile* one : {&file, &saved}) {
+    EXPECT_EQ(one->names().size(), 80u);
+    EXPECT_THAT(one->values("empty17"), IsEmpty());
+    EXPECT_EQ(one->values("t17")[7], 17.0f);
+    EXPECT_EQ(one->values("t39")[0], 39.0f);
+  }
+}
+
+TEST(SaveGguf, RefusesWhatWouldNotBeReadBack) {
+  const testing::TemporaryFolder folder;
+  const std::string bytes = GgufWriter().integer("a", 1).bytes();
+  const GgufFile file = GgufFile::parse(bytes_of(bytes));
+  const auto refused =
+      [&](const std::vector<GgufTensor>& tensors,
+          const std::map<std::string, std::uint32_t>& set = {}) {
+        return text_of<InvalidArgument>(
+            [&] { save_gguf(folder / "x.gguf", file, set, tensors); });
+      };
+  const auto tensor = [](const std::string& name, const Shape& shape) {
+    return GgufTensor{name, shape, "F32",
+                      [] { return std::vector<std::byte>(4); }};
+  };
+  EXPECT_EQ(refused({tensor("t", {1}), tensor("u", {1}), tensor("t", {1})}),
+            "save_gguf: the tensor 't' comes twice");
+  EXPECT_EQ(refused({tensor("t", {1, 1, 1, 1, 1})}),
+            "save_gguf: a tensor has at most 4 dimensions; 't' is [1, 1, 1, 1, "
+            "1]");
+  const std::string name(65536, 'n');
+  const std::string too_long =
+      "save_gguf: a name may have at most 65535 bytes; '" +
+      std::string(200, 'n') + "...' has 65536";
+  EXPECT_EQ(refused({tensor(name, {1})}), too_long);
+  EXPECT_EQ(refused({}, {{name, 1}}), too_long);
+  EXPECT_EQ(refused({}, {{"general.alignment", 64}}),
+            "save_gguf: general.alignment is that of the other file, and "
+            "cannot be set");
+  EXPECT_THAT(refused({tensor("t", {2, -1})}),
+              HasSubstr("no extent may be negative; shape is [2, -1]"));
+  constexpr std::int64_t kHalf = std::int64_t{1} << 32;
+  EXPECT_THAT(refused({tensor("t", {kHalf, kHalf})}),
+              HasSubstr("the elements must fit in 63 bits of bytes"));
+  EXPECT_THAT(folder.files(), IsEmpty());
+  EXPECT_EQ(refused({tensor(name.substr(1), {1, 1, 1, 1})}, {{"b", 2}}),
+            "nothing was thrown");
 }
 
 TEST(Gguf, ReadsTheModelOfOthers) {
@@ -239,6 +309,10 @@ TEST(Gguf, RefusesAnAlignmentThatIsNone) {
               "is " +
                   std::to_string(alignment));
   }
+  EXPECT_EQ(
+      refused(GgufWriter().number<std::int32_t>("general.alignment", 5, -32)),
+      "general.alignment must be a multiple of 8, at most 1048576; it is "
+      "-32");
 }
 
 TEST(Gguf, RefusesASettingOfAnotherType) {

@@ -102,6 +102,19 @@ TEST(LoadNpy, ReadsEveryType) {
             0x3c00);
 }
 
+// np.load of NumPy 2.4.6 takes each of these; cnpy writes '<' before one byte.
+TEST(LoadNpy, ReadsEverySpellingOfAType) {
+  for (const char* descr : {"'<u1'", "'>u1'", "'=u1'", "'u1'"}) {
+    EXPECT_THAT(loaded<std::uint8_t>(descr, "\xff"), ElementsAre(255)) << descr;
+  }
+  for (const char* descr : {"'=f4'", "'f4'", "'|f4'"}) {
+    EXPECT_THAT(loaded<float>(descr, raw<float>({0.5f})), ElementsAre(0.5f))
+        << descr;
+  }
+  EXPECT_THAT(loaded<std::int8_t>("'<i1'", "\xff"), ElementsAre(-1));
+  EXPECT_THAT(loaded<bool>("'<b1'", "\1"), ElementsAre(true));
+}
+
 TEST(LoadNpy, PutsFortranOrderIntoCOrder) {
   // Written by NumPy 2.4.6 from np.asfortranarray of the rows above.
   const std::string columns =

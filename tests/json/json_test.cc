@@ -14,6 +14,8 @@ namespace regard {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::EndsWith;
+using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
 std::string error_of(const auto& body) {
@@ -116,10 +118,25 @@ TEST(Json, RefusesTextsThatAreNoJson) {
         << text;
     EXPECT_TRUE(Json::parse_or_null(text).is_null());
   }
+  const std::string cut("{}\0{}", 5);
+  EXPECT_EQ(error_of([&] { Json::parse(cut); }), "must be JSON: byte 3 is 0");
+  EXPECT_TRUE(Json::parse_or_null(cut).is_null());
   const std::string open(64, '['), close(64, ']');
   EXPECT_EQ(Json::parse(open + close).dump(), open + close);
   EXPECT_EQ(error_of([&] { Json::parse("[" + open + close + "]"); }),
             "may be nested 64 deep at most");
+}
+
+TEST(Json, AnErrorShowsLittleOfTheTextAndOnlyAscii) {
+  const std::string error =
+      error_of([] { Json::parse("\"\xc3\xa9\x01" + std::string(1000, 'a')); });
+  EXPECT_THAT(error, HasSubstr("\\xc3\\xa9"));
+  EXPECT_LE(error.size(), 1000u);
+  const std::string unclosed =
+      error_of([] { Json::parse("\"" + std::string(1 << 20, 'a')); });
+  EXPECT_THAT(unclosed, StartsWith("must be JSON: parse error at line 1"));
+  EXPECT_THAT(unclosed, EndsWith("aaa..."));
+  EXPECT_LE(unclosed.size(), 300u);
 }
 
 TEST(Json, BytesThatAreNotUtf8AreReplacedOrRefused) {

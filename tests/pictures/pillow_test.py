@@ -5,6 +5,7 @@
 import io
 import os
 import pathlib
+import struct
 import subprocess
 import sys
 import tempfile
@@ -75,16 +76,35 @@ class PicturesAsPillow(unittest.TestCase):
         cmyk = self.path("cmyk.jpg")
         Image.fromarray(colours(33, 21, 4), "CMYK").save(cmyk, quality=95)
         self.assert_same(self.ours(cmyk), Image.open(cmyk).convert("RGB"), 2)
+        # Without Adobe's marker, which says that inks are inverted.
+        data = cmyk.read_bytes()
+        begin = data.index(b"\xff\xee")
+        end = begin + 2 + int.from_bytes(data[begin + 2:begin + 4], "big")
+        bare = self.path("bare.jpg")
+        bare.write_bytes(data[:begin] + data[end:])
+        self.assert_same(self.ours(bare), Image.open(bare).convert("RGB"), 2)
 
     def test_every_orientation(self):
         for orientation in range(1, 9):
             exif = Image.Exif()
             exif[0x0112] = orientation
             picture = Image.fromarray(colours(40, 24))
-            for ending, off in (("jpg", 2), ("png", 0)):
+            for ending, options, off in (("jpg", {}, 2), ("png", {}, 0), ("webp", {"lossless": True}, 0)):
                 path = self.path(f"{orientation}.{ending}")
-                picture.save(path, exif=exif)
+                picture.save(path, exif=exif, **options)
                 self.assert_same(self.ours(path), ImageOps.exif_transpose(Image.open(path)).convert("RGB"), off)
+
+    def test_an_orientation_of_any_type_of_numbers(self):
+        picture = Image.fromarray(colours(40, 24))
+        for order, start in (("<", b"II*\0"), (">", b"MM\0*")):
+            for kind, value in ((3, "HH"), (4, "I")):
+                numbers = (6, 0) if kind == 3 else (6,)
+                exif = start + struct.pack(f"{order}IHHHI{value}I", 8, 1, 0x0112, kind, 1, *numbers, 0)
+                path = self.path(f"{kind}.png")
+                picture.save(path, exif=exif)
+                theirs = ImageOps.exif_transpose(Image.open(path)).convert("RGB")
+                self.assertEqual(theirs.size, (24, 40))
+                self.assert_same(self.ours(path), theirs)
 
     def test_png(self):
         base = Image.fromarray(colours(31, 17))
@@ -133,7 +153,7 @@ class PicturesAsPillow(unittest.TestCase):
 
     def test_resize_and_crop(self):
         # The arithmetic of torchvision's Resize and CenterCrop.
-        for width, height in ((101, 67), (67, 101), (64, 64), (33, 200)):
+        for width, height in ((101, 67), (67, 101), (64, 64), (33, 200), (3, 9000), (9000, 2), (48, 48)):
             path = self.path("b.png")
             picture = Image.fromarray(colours(width, height))
             picture.save(path)
@@ -143,6 +163,24 @@ class PicturesAsPillow(unittest.TestCase):
                 left, top = (int(round((n - side) / 2)) for n in size)
                 want = picture.resize(size, Image.Resampling.BILINEAR).crop((left, top, left + side, top + side))
                 self.assert_same(self.ours(path, side), want)
+
+    def test_a_long_narrow_picture_is_cropped_like_any_other(self):
+        side = 224  # The whole would be 67 million lines long, or more.
+        for size in ((1, 600000), (600000, 2)):
+            path = self.path("narrow.png")
+            picture = Image.fromarray(colours(*size))
+            picture.save(path)
+            short = min(size)
+            middle = [0 if n == short else (n - short) / 2 for n in size]
+            box = (*middle, *(m + short for m in middle))
+            # Pillow resizes a part of a picture with what lies around it, with other roundings.
+            self.assert_same(self.ours(path, side), picture.resize((side, side), Image.Resampling.BILINEAR, box), 1)
+
+    def test_sizes_that_need_too_much_memory_are_refused(self):
+        path = self.path("narrow.png")
+        Image.fromarray(colours(1, 600000)).save(path)
+        self.assertIn("a picture of 1 x 600000 was to become 1048576 x 1", self.ours(path, 1 << 20, 1))
+        self.assertIn("its side was to become 11586", self.ours(path, 11586))
 
     def test_cut_files_are_refused(self):
         picture = Image.fromarray(colours(40, 30))
@@ -184,6 +222,8 @@ class PicturesAsPillow(unittest.TestCase):
         self.path("a.gif").write_bytes(b"GIF89a")
         self.assertIn("it begins like none of them", self.ours(self.path("a.gif")))
         self.assertIn("read_picture", self.ours(self.path("nowhere.png")))
+        os.mkfifo(self.path("pipe.png"))
+        self.assertIn("it is not a regular file", self.ours(self.path("pipe.png")))
         frames = [Image.fromarray(colours(8, 8, seed=s)) for s in (1, 2)]
         frames[0].save(self.path("film.webp"), save_all=True, append_images=frames[1:])
         self.assertIn("it is an animation", self.ours(self.path("film.webp")))

@@ -447,6 +447,10 @@ TEST(LanguageModel, RefusesSettingsOfGgufThatMakeNoModel) {
         small_gguf(small.file.parameters(), settings, architecture));
   };
   EXPECT_EQ(refused({}), "nothing was thrown");
+  EXPECT_EQ(refused({{"llama.expert_count", 0},
+                     {"llama.attention.sliding_window", 0},
+                     {"split.count", 1}}),
+            "nothing was thrown");
   EXPECT_EQ(refused_file(GgufWriter()),
             "the setting general.architecture is missing");
   EXPECT_EQ(refused({}, "mamba"),
@@ -454,6 +458,13 @@ TEST(LanguageModel, RefusesSettingsOfGgufThatMakeNoModel) {
             "phi3 and gpt2 are read; this is 'mamba'");
   EXPECT_EQ(refused({{"llama.expert_count", 8}}),
             "models with experts are not read; this has 8");
+  EXPECT_EQ(refused({{"split.count", 3}}),
+            "this is one of 3 parts of a model; llama-gguf-split --merge joins "
+            "them");
+  // All but the first part have no other setting.
+  EXPECT_EQ(refused_file(GgufWriter().integer("split.count", 3)),
+            "this is one of 3 parts of a model; llama-gguf-split --merge joins "
+            "them");
   EXPECT_EQ(refused({{"llama.block_count", 12345}}),
             "the setting llama.block_count is missing");
   EXPECT_EQ(refused({{"llama.embedding_length", 0}}),
@@ -507,8 +518,21 @@ TEST(LanguageModel, ScalesPositionsAsGgufSays) {
   const auto& parameters = small.file.parameters();
   EXPECT_NE(with(small_gguf(parameters, {}).real("llama.rope.freq_base", 500)),
             plain);
-  EXPECT_NE(with(small_gguf(parameters, {})
-                     .text("llama.rope.scaling.type", "linear")
+  const auto linear = with(small_gguf(parameters, {})
+                               .text("llama.rope.scaling.type", "linear")
+                               .real("llama.rope.scaling.factor", 4));
+  EXPECT_NE(linear, plain);
+  // Linear is what a file means that names no type, and one of 2023.
+  EXPECT_EQ(
+      with(small_gguf(parameters, {}).real("llama.rope.scaling.factor", 4)),
+      linear);
+  EXPECT_EQ(with(small_gguf(parameters, {}).real("llama.rope.scale_linear", 4)),
+            linear);
+  EXPECT_EQ(
+      with(small_gguf(parameters, {}).real("llama.rope.scaling.factor", 0)),
+      plain);
+  EXPECT_EQ(with(small_gguf(parameters, {})
+                     .text("llama.rope.scaling.type", "none")
                      .real("llama.rope.scaling.factor", 4)),
             plain);
   EXPECT_NE(

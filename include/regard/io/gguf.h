@@ -143,8 +143,10 @@ struct GgufTensor {
 
 // Writes a file of version 3 with the settings of another file, but for `set`,
 // which it has as 32-bit numbers. It appears whole or not at all. Throws
-// InvalidArgument for a type that is not read here and for blocks that are not
-// as many as the shape says, IoError where the system refuses.
+// InvalidArgument for what GgufFile would not read back (types, shapes, names
+// that come twice or are too long), for a general.alignment in `set` and for
+// blocks that are not as many as the shape says, IoError where the system
+// refuses.
 void save_gguf(const std::filesystem::path& path, const GgufFile& settings_of,
                const std::map<std::string, std::uint32_t>& set,
                std::span<const GgufTensor> tensors);

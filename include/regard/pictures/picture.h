@@ -33,13 +33,13 @@ struct Picture {
 // Larger pictures are refused before memory is taken for them.
 inline constexpr std::int64_t kMostPixels = std::int64_t{1} << 27;
 
-// JPEG (turned upright by its EXIF orientation; grey and CMYK too), PNG (any
-// depth and palette; what is transparent is laid on white; turned by eXIf) and
-// WebP (no animations). The bytes tell which; `name` says whose they are.
+// JPEG (grey and CMYK too), PNG (any depth and palette) and WebP (no
+// animations), turned upright by their EXIF orientation; what is transparent is
+// laid on white. The bytes tell which; `name` says whose they are.
 //
 // Throws ParseError for what is none of these, is of a format that the library
 // was built without, damaged, cut off or larger than kMostPixels; IoError for a
-// file that cannot be read.
+// file that cannot be read, or is not a regular one: a pipe may never end.
 Picture decode_picture(std::span<const std::byte> bytes,
                        const std::string& name);
 Picture read_picture(const std::filesystem::path& path);
@@ -48,16 +48,18 @@ Picture read_picture(const std::filesystem::path& path);
 std::string known_formats();
 
 // A PNG file. Throws InvalidArgument where the library was built without PNG,
-// or the picture is empty.
+// the picture is empty, or rgb has not the values of all its pixels.
 std::string encode_png(const Picture& picture);
 
 // As Pillow does with BILINEAR, to the bit, and so as torchvision does: linear
 // interpolation, with a wider filter where the picture becomes smaller. Throws
-// InvalidArgument for an empty picture or size.
+// InvalidArgument for an empty picture or size, and where the new width times
+// the old or the new height is above kMostPixels.
 Picture resize(const Picture& picture, std::int64_t width, std::int64_t height);
 
 // As torchvision's Resize(side) and CenterCrop(side): the shorter side becomes
-// `side`, and the middle is cut out.
+// `side`, and the middle is cut out. Nothing else is computed, so the picture
+// may be as long and narrow as it likes.
 Picture resize_and_crop(const Picture& picture, std::int64_t side);
 
 }  // namespace regard::pictures

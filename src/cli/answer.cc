@@ -22,7 +22,6 @@
 #include "regard/tasks/choice_answerer.h"
 #include "regard/tasks/span_answerer.h"
 #include "regard/text/lines.h"
-#include "regard/text/utf8.h"
 
 namespace regard::cli {
 namespace {
@@ -64,14 +63,8 @@ std::string read_context(const AnswerFlags& flags) {
   }
   require(!text::is_blank(text) && !tasks::split_sentences(text).empty(),
           "answer", "the story '", flags.context, "' is blank");
-  for (const auto* some : {&flags.questions, &flags.choices}) {
-    for (const std::string& word : *some) {
-      require(text::find_invalid_utf8(word) == std::string::npos, "answer",
-              "questions and choices must be UTF-8");
-      require(!text::is_blank(word), "answer",
-              "questions and choices must not be blank");
-    }
-  }
+  check_words(flags.questions, "answer");
+  check_words(flags.choices, "answer");
   return text;
 }
 
@@ -97,7 +90,7 @@ void show(const tasks::Story& story, const tasks::Answer& answer, bool json) {
       if (!answer.support.empty()) sentence["support"] = answer.support[s];
       line["sentences"].push_back(std::move(sentence));
     }
-    return print(line.dump() + "\n");
+    return print_written(line.dump() + "\n");
   }
   constexpr std::size_t kShown = 3;
   const std::vector<float>& share =
@@ -113,7 +106,7 @@ void show(const tasks::Story& story, const tasks::Answer& answer, bool json) {
     out += fmt::format("  {:.3f}  {}\n", share[order[i]],
                        story.sentences[order[i]]);
   }
-  print(out);
+  print_written(out);
 }
 
 void need_questions(std::size_t count, const AnswerFlags& flags) {
@@ -136,13 +129,13 @@ void run_known(const AnswerFlags& flags, const std::string& folder) {
   for (std::size_t i = 0; i < stories.size(); ++i) {
     right += answers[i].text == stories[i].answer;
     if (flags.score) continue;
-    print(flags.json ? Json{{"question", stories[i].question},
-                            {"answer", answers[i].text},
-                            {"probability", answers[i].probability}}
-                               .dump() +
-                           "\n"
-                     : fmt::format("{}\t{:.4f}\n", answers[i].text,
-                                   answers[i].probability));
+    print_written(flags.json ? Json{{"question", stories[i].question},
+                                    {"answer", answers[i].text},
+                                    {"probability", answers[i].probability}}
+                                       .dump() +
+                                   "\n"
+                             : fmt::format("{}\t{:.4f}\n", answers[i].text,
+                                           answers[i].probability));
   }
   if (!flags.score) return;
   need_questions(stories.size(), flags);
@@ -215,16 +208,16 @@ void run_spans(const AnswerFlags& flags, const std::string& folder) {
     std::string line = said.back();
     std::replace(line.begin(), line.end(), '\n', ' ');
     if (flags.json) {
-      print(Json{{"question", questions[i].question},
-                 {"answer", said.back()},
-                 {"score", span.score},
-                 {"start", start}}
-                .dump() +
-            "\n");
+      print_written(Json{{"question", questions[i].question},
+                         {"answer", said.back()},
+                         {"score", span.score},
+                         {"start", start}}
+                        .dump() +
+                    "\n");
     } else {
-      print(fmt::format("{}\t{:.4f}\n", line, span.score));
+      print_written(fmt::format("{}\t{:.4f}\n", line, span.score));
       if (asks) {
-        print(fmt::format("  at {}: {}\n", start, around(text, span)));
+        print_written(fmt::format("  at {}: {}\n", start, around(text, span)));
       }
     }
   }
@@ -268,16 +261,18 @@ void run_choices(const AnswerFlags& flags, const std::string& folder) {
     right += static_cast<std::int64_t>(best) == question.answer;
     if (flags.score) continue;
     if (flags.json) {
-      print(Json{{"question", question.question},
-                 {"answer", question.choices[best]},
-                 {"probabilities", found[i]}}
-                .dump() +
-            "\n");
+      print_written(Json{{"question", question.question},
+                         {"answer", question.choices[best]},
+                         {"probabilities", found[i]}}
+                        .dump() +
+                    "\n");
       continue;
     }
-    print(fmt::format("{}\t{:.4f}\n", question.choices[best], found[i][best]));
+    print_written(
+        fmt::format("{}\t{:.4f}\n", question.choices[best], found[i][best]));
     for (std::size_t c = 0; asks && c < question.choices.size(); ++c) {
-      print(fmt::format("  {:.3f}  {}\n", found[i][c], question.choices[c]));
+      print_written(
+          fmt::format("  {:.3f}  {}\n", found[i][c], question.choices[c]));
     }
   }
   if (!flags.score) return;

@@ -189,6 +189,11 @@ void check_flags(const AttentionFlags& flags) {
                     "and {}",
                     flags.kv_heads, flags.heads));
   }
+  // Where no file is named, the words are the input.
+  const bool labels = has_inputs(flags) && !flags.text.empty();
+  if (!wants_picture(flags) && (labels || flags.color != ColorWhen::kAuto)) {
+    throw UsageError("--text and --color are for the picture: give --show");
+  }
   for (const std::string& place : {flags.out, flags.weights}) {
     if (!place.empty()) check_can_save(place);
   }

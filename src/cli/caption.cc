@@ -104,7 +104,7 @@ void score(const tasks::Captioner& model, const CaptionFlags& flags) {
                       {"words", bleu.hypothesis_length},
                       {"reference_words", bleu.reference_length},
                       {"captions", said}}
-                     .dump() +
+                     .dump({.replace_invalid = true}) +
                  "\n");
   }
   std::string out = fmt::format("{} pictures\n", files.size());
@@ -187,12 +187,13 @@ void run(const CaptionFlags& flags) {
         words.push_back(
             {{"word", caption.pieces[w]}, {"looked", caption.alignment[w]}});
       }
-      print(Json{{"picture", flags.files[i]},
-                 {"caption", caption.text},
-                 {"score", caption.score},
-                 {"words", std::move(words)}}
-                .dump() +
-            "\n");
+      // The name of a file may be any bytes, and so may what a model writes.
+      print_written(Json{{"picture", flags.files[i]},
+                         {"caption", caption.text},
+                         {"score", caption.score},
+                         {"words", std::move(words)}}
+                        .dump({.replace_invalid = true}) +
+                    "\n");
       continue;
     }
     print_written(

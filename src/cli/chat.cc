@@ -11,6 +11,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "cli/checks.h"
 #include "cli/commands.h"
@@ -117,10 +118,17 @@ class Conversation {
       std::string line;
       interrupted = 0;
       if (read(line)) {
+        constexpr std::string_view kMark = "\xEF\xBB\xBF";  // byte-order mark
+        const bool first = std::exchange(is_first_, false);
+        if (first && line.starts_with(kMark)) line.erase(0, kMark.size());
         if (line.ends_with('\r')) line.pop_back();
         return line;
       }
       if (interrupted == 0) {  // the end
+        // std::cin itself takes a read that fails for the end.
+        if (std::ferror(stdin) != 0) {
+          throw_io_error("standard input", "it cannot be read");
+        }
         if (on_terminal_) tell("\n");
         return std::nullopt;
       }
@@ -141,9 +149,8 @@ class Conversation {
     const auto wanted = [] { return interrupted != 0; };
     const InterruptScope scope(wanted);
     try {
-      const auto answer = chat_.say(text, [](std::string_view more) {
-        print_written(std::string(more));
-      });
+      const auto answer =
+          chat_.say(text, [](std::string_view more) { print_written(more); });
       print("\n");
       if (answer.interrupted && !on_terminal_) throw Stopped{SIGINT};
     } catch (const InvalidArgument& error) {
@@ -186,6 +193,7 @@ class Conversation {
   tasks::Chat& chat_;
   std::string system_;
   bool on_terminal_;
+  bool is_first_ = true;  // the line that is read next
 };
 
 void run_chat(const ChatFlags& flags) {

@@ -8,6 +8,11 @@
 #include <optional>
 #include <utility>
 
+#include "cli/text.h"
+#include "regard/core/error.h"
+#include "regard/text/lines.h"
+#include "regard/text/utf8.h"
+
 namespace regard::cli {
 namespace {
 
@@ -64,6 +69,21 @@ Rule member_of(std::vector<std::string> names) {
                        text);
   };
   return {check, "{" + all + "}"};
+}
+
+void check_utf8(const std::vector<std::string>& texts, const char* command) {
+  for (const std::string& text : texts) {
+    require(text::find_invalid_utf8(text) == std::string::npos, command,
+            "a text must be UTF-8; '", on_one_line(text), "' is not");
+  }
+}
+
+void check_words(const std::vector<std::string>& texts, const char* command) {
+  check_utf8(texts, command);
+  for (const std::string& text : texts) {
+    require(!text::is_blank(text), command, "a text must not be blank; got '",
+            text, "'");
+  }
 }
 
 }  // namespace regard::cli

@@ -26,6 +26,11 @@ Rule real_above(double low, double high);
 // One of the names.
 Rule member_of(std::vector<std::string> names);
 
+// Texts of the command line. Throws InvalidArgument, which names the command,
+// for one that is not UTF-8; the second one also for one that is blank.
+void check_utf8(const std::vector<std::string>& texts, const char* command);
+void check_words(const std::vector<std::string>& texts, const char* command);
+
 // The whole text as a number that the type holds, or nothing.
 template <typename T>
 std::optional<T> number_in(const std::string& text) {

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <iostream>
 #include <memory>
 #include <span>
 #include <string>
@@ -15,6 +14,7 @@
 #include "cli/commands.h"
 #include "cli/label_report.h"
 #include "cli/screen.h"
+#include "cli/standard_input.h"
 #include "cli/text.h"
 #include "cli/usage_error.h"
 #include "cli/weight_flags.h"
@@ -24,7 +24,6 @@
 #include "regard/tasks/classifier.h"
 #include "regard/text/lines.h"
 #include "regard/text/table.h"
-#include "regard/text/utf8.h"
 
 namespace regard::cli {
 namespace {
@@ -140,14 +139,10 @@ void score(const tasks::Classifier& model, const ClassifyFlags& flags) {
 }
 
 std::vector<std::string> texts_of(const ClassifyFlags& flags) {
-  if (!flags.texts.empty()) {
-    for (const std::string& text : flags.texts) {
-      require(text::find_invalid_utf8(text) == std::string::npos, "classify",
-              "a text must be UTF-8; '", on_one_line(text), "' is not");
-    }
-    return flags.texts;
+  if (!flags.texts.empty()) return flags.texts;
+  if (flags.input.empty()) {
+    return text::read_lines(standard_input(), "standard input");
   }
-  if (flags.input.empty()) return text::read_lines(std::cin, "standard input");
   if (!text::is_table(flags.input)) return text::read_lines(flags.input);
   return std::move(
       text::read_table(flags.input, std::vector{flags.text_column}).columns[0]);
@@ -160,12 +155,18 @@ void run(const ClassifyFlags& flags, Ranks& ranks) {
   if (flags.score && (flags.input.empty() || flags.explain || flags.top > 1)) {
     throw UsageError("--score goes with --input, without --explain and --top");
   }
+  const bool table = !flags.input.empty() && text::is_table(flags.input);
+  if (!table && flags.text_column != ClassifyFlags().text_column) {
+    throw UsageError(
+        "--text-column goes with a table as --input: .tsv, .csv or .jsonl");
+  }
   if (ranks.launched() > 1 &&
       (flags.input.empty() || flags.score || flags.explain)) {
     throw UsageError(
         "several ranks share the lines of --input, without --score and "
         "--explain");
   }
+  check_words(flags.texts, "classify");
   ranks.check_threads({.count = flags.threads});
   const tasks::Classifier model = tasks::Classifier::load(
       flags.model.empty() ? bundled_model("reviews") : flags.model,
@@ -196,13 +197,14 @@ Command add_classify(App& program, Ranks& ranks) {
   app->add_option("--text-column", flags->text_column,
                   "Column of the texts in a table")
       ->capture_default_str();
+  app->add_flag("--score", flags->score, "Compare with the labels of --input");
   app->add_option("--label-column", flags->label_column,
-                  "Column of the labels in a table")
+                  "With --score: column of the labels in the table")
+      ->needs("--score")
       ->capture_default_str();
   app->add_option("--top", flags->top, "Labels shown per text")
       ->check(whole_between(1, 1000000))
       ->capture_default_str();
-  app->add_flag("--score", flags->score, "Compare with the labels of --input");
   app->add_flag("--explain", flags->explain, "Show which words decided");
   app->add_flag("--json", flags->json, "JSON, a line for each text");
   add_weights_flag(*app, flags->weights);

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <iostream>
 #include <memory>
 #include <span>
 #include <string>
@@ -15,6 +14,7 @@
 #include "cli/commands.h"
 #include "cli/progress.h"
 #include "cli/screen.h"
+#include "cli/standard_input.h"
 #include "cli/tensor_file.h"
 #include "cli/text.h"
 #include "cli/usage_error.h"
@@ -132,6 +132,7 @@ void run_embed(const EmbedFlags& flags, Ranks& ranks) {
   if (ranks.launched() > 1 && flags.input.empty()) {
     throw UsageError("several ranks share the lines of --input");
   }
+  check_utf8(flags.texts, "embed");
   if (!flags.out.empty() && ranks.first()) check_can_save(flags.out);
   ranks.check_threads({.count = flags.threads});
   const Threads threads{.count = flags.threads};
@@ -141,7 +142,7 @@ void run_embed(const EmbedFlags& flags, Ranks& ranks) {
   if (!flags.input.empty()) {
     texts = text::read_lines(flags.input);
   } else if (texts.empty()) {
-    texts = text::read_lines(std::cin, "standard input");
+    texts = text::read_lines(standard_input(), "standard input");
   }
   const Tensor vectors = embed(encoder, flags, texts, ranks.communicator());
   if (!ranks.first()) return;

@@ -75,7 +75,7 @@ class InOrder {
 
  private:
   void write(std::size_t text) {
-    print_written(std::move(waiting_[text]));
+    print_written(waiting_[text]);
     waiting_[text].clear();
   }
 

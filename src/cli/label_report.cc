@@ -26,7 +26,7 @@ std::string line_of(Labels found, std::span<const std::string> labels,
   std::string line;
   for (const tasks::LabelProbability& one : shown(found, top)) {
     line += fmt::format("{}{}\t{:.4f}", line.empty() ? "" : "\t",
-                        labels[static_cast<std::size_t>(one.label)],
+                        for_output(labels[static_cast<std::size_t>(one.label)]),
                         one.probability);
   }
   return line + "\n";

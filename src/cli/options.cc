@@ -35,7 +35,9 @@ class HelpFormatter : public CLI::Formatter {
     std::string name = "  " + make_option_name(option, is_positional) +
                        make_option_opts(option);
     // The error names both options; a list of them all is longer than a line.
-    name.resize(std::min(name.find(" Excludes:"), name.size()));
+    for (const char* list : {" Needs:", " Excludes:"}) {
+      name.resize(std::min(name.find(list), name.size()));
+    }
     const int left = static_cast<int>(get_column_width());
     const std::string text = wrapped(make_option_desc(option), left, 80);
     // The first line of the description stands beside the name where it fits.
@@ -68,6 +70,26 @@ constexpr const char* kTypeName = std::is_floating_point_v<T> ? "FLOAT"
                                   : std::is_signed_v<T>       ? "INT"
                                                               : "UINT";
 
+// CLI11 takes "++" for the end of a command and "[a,b]" for two values. No
+// argument holds a '\0': one in front keeps such a word what it is.
+constexpr char kMark = '\0';
+
+// main's arguments as CLI11 takes them: the last one first.
+std::vector<std::string> marked_words(int argc, const char* const* argv) {
+  std::vector<std::string> words;
+  for (int i = argc - 1; i > 0; --i) {
+    std::string word = argv[i];
+    const bool list = word.starts_with('[') && word.ends_with(']');
+    if (list || word == "++") word.insert(word.begin(), kMark);
+    words.push_back(std::move(word));
+  }
+  return words;
+}
+
+std::string without_mark(const std::string& word) {
+  return word.starts_with(kMark) ? word.substr(1) : word;
+}
+
 std::vector<std::string> names_of(const CLI::App& app) {
   std::vector<std::string> names;
   for (const CLI::Option* option : app.get_options()) {
@@ -98,6 +120,11 @@ Option* Option::required() {
 
 Option* Option::excludes(const std::string& other) {
   option_->excludes(other);
+  return this;
+}
+
+Option* Option::needs(const std::string& other) {
+  option_->needs(other);
   return this;
 }
 
@@ -157,10 +184,11 @@ Option* App::add(const std::string& names, const std::string& type, Read read,
                  std::function<std::string()> shown, const std::string& help) {
   options_.emplace_back(new Option(nullptr));
   Option* const option = options_.back().get();
-  const auto take = [option, read](const CLI::results_t& texts) {
+  const auto take = [option, read](const CLI::results_t& words) {
     const std::string name = option->option_->get_name();
     try {
-      for (const std::string& text : texts) {
+      for (const std::string& word : words) {
+        const std::string text = without_mark(word);
         option->accept(text);
         read(text);
       }
@@ -271,14 +299,21 @@ const App* App::chosen() const {
   return this;
 }
 
-std::string App::help_command() const {
-  const CLI::App* const last = chosen()->app_;
-  std::string text = last->get_name() + " --help";
-  for (const CLI::App* at = last->get_parent(); at != nullptr;
-       at = at->get_parent()) {
-    text = at->get_name() + " " + text;
+std::vector<std::string> App::command_names() const {
+  std::vector<std::string> names;
+  for (const auto& command : commands_) {
+    names.push_back(command->app_->get_name());
   }
-  return text;
+  return names;
+}
+
+std::string App::help_command(const std::string& program) const {
+  std::string text = " --help";
+  for (const CLI::App* at = chosen()->app_; at->get_parent() != nullptr;
+       at = at->get_parent()) {
+    text = " " + at->get_name() + text;
+  }
+  return program + text;
 }
 
 // Before CLI11 has its turn, which would print its help for `regard atend -h`.
@@ -287,47 +322,51 @@ void App::refuse_unknown_command(int argc, const char* const* argv) {
   for (int i = 1; i < argc && argv[i][0] != '-'; ++i) {
     if (at->commands_.empty()) return;
     const std::string word = argv[i];
-    std::vector<std::string> names;
-    const App* found = nullptr;
-    for (const auto& command : at->commands_) {
-      names.push_back(command->app_->get_name());
-      if (names.back() == word) found = command.get();
-    }
-    if (found == nullptr) {
+    const std::vector<std::string> names = at->command_names();
+    const auto found = std::find(names.begin(), names.end(), word);
+    if (found == names.end()) {
       refused_at_ = at;
       throw UsageError("there is no command '" + word + "'" +
                        did_you_mean(word, names));
     }
-    at = found;
+    at = at->commands_[static_cast<std::size_t>(found - names.begin())].get();
   }
 }
 
-// The first word that CLI11 had no use for.
+// The first word that CLI11 had no use for, if there is one. What stands before
+// the name of a command is left with the command's parent.
 void App::refuse_unexpected(int argc, const char* const* argv) const {
-  const CLI::App& app = *chosen()->app_;
-  const std::vector<std::string> left = app.remaining();
-  std::string word = left.front();
-  for (int i = 1; i < argc; ++i) {
-    if (std::find(left.begin(), left.end(), argv[i]) != left.end()) {
-      word = argv[i];
-      break;
-    }
+  std::vector<std::string> left;
+  for (const std::string& word : app_->remaining(/*recurse=*/true)) {
+    if (word != "--") left.push_back(without_mark(word));
   }
+  const auto unused =
+      std::find_if(argv + 1, argv + argc, [&](const char* word) {
+        return std::find(left.begin(), left.end(), word) != left.end();
+      });
+  if (unused == argv + argc) return;
+  std::string word = *unused;
   if (!word.starts_with('-')) {
     throw UsageError("'" + word + "' was not expected");
   }
   word = word.substr(0, word.find('='));
+  const CLI::App& command = *chosen()->app_;
+  if (command.get_option_no_throw(word) != nullptr) {
+    throw UsageError("options of a command come after its name: " +
+                     command.get_name() + " " + word);
+  }
   throw UsageError("there is no option " + word +
-                   did_you_mean(word, names_of(app)));
+                   did_you_mean(word, names_of(command)));
 }
 
 std::optional<std::string> App::parse(int argc, const char* const* argv) {
   refuse_unknown_command(argc, argv);
   try {
-    app_->parse(argc, argv);
+    app_->parse(marked_words(argc, argv));
     return std::nullopt;
-  } catch (const CLI::ExtrasError&) {
+  } catch (const CLI::ExtrasError& error) {
     refuse_unexpected(argc, argv);
+    throw UsageError(error.what());
   } catch (const CLI::ArgumentMismatch& error) {
     // "--beam: 1 required INT missing", "--beam: At Most 1 required but
     // received 2"
@@ -335,6 +374,15 @@ std::optional<std::string> App::parse(int argc, const char* const* argv) {
     throw UsageError(said.substr(0, said.find(':')) +
                      (said.ends_with("missing") ? " wants a value"
                                                 : " is given more than once"));
+  } catch (const CLI::RequiredError& error) {
+    const App* const at = chosen();
+    if (at->commands_.empty()) {
+      // What is missing may be there, misspelt or before the command.
+      refuse_unexpected(argc, argv);
+      throw UsageError(error.what());
+    }
+    throw UsageError(fmt::format("{} wants one of: {}", at->app_->get_name(),
+                                 fmt::join(at->command_names(), ", ")));
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() != 0) throw UsageError(error.what());
     std::ostringstream text;

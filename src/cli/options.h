@@ -34,7 +34,9 @@ class Option {
   Option* type_name(const std::string& name);  // of the value, in the help
   Option* group(const std::string& title);     // where the help lists it
   Option* required();
-  Option* excludes(const std::string& other);  // which is there already
+  // The other option is there already.
+  Option* excludes(const std::string& other);
+  Option* needs(const std::string& other);
   Option* check(const Rule& rule);
   Option* check(Check check);
   Option* capture_default_str();  // the help shows the value it has now
@@ -125,8 +127,9 @@ class App {
   bool parsed() const;  // whether it was on the command line
   bool given(const std::string& option) const;  // likewise
 
-  // "regard attend --help" where the user got as far as the command.
-  std::string help_command() const;
+  // "regard attend --help" where the user got as far as the command of
+  // `program`, as it was typed.
+  std::string help_command(const std::string& program) const;
 
  private:
   using Read = std::function<void(const std::string& text)>;
@@ -142,8 +145,9 @@ class App {
                      std::function<std::string()> shown,
                      const std::string& help);
   const App* chosen() const;  // the command that was named, or itself
+  std::vector<std::string> command_names() const;
   void refuse_unknown_command(int argc, const char* const* argv);
-  [[noreturn]] void refuse_unexpected(int argc, const char* const* argv) const;
+  void refuse_unexpected(int argc, const char* const* argv) const;
 
   std::unique_ptr<CLI::App> owned_;  // by the program alone
   CLI::App* app_;

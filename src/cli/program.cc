@@ -114,8 +114,9 @@ int run_program(int argc, const char* const* argv) {
   try {
     return parse_and_run(program, commands, argc, argv, ranks);
   } catch (const UsageError& error) {
-    return complain(kUsage, std::string(error.what()) + " (see " +
-                                program.help_command() + ")");
+    return complain(kUsage,
+                    std::string(error.what()) + " (see " +
+                        program.help_command(typed_command(argc, argv)) + ")");
   } catch (const Stopped& stopped) {
     return 128 + stopped.signal;
   } catch (const std::bad_alloc&) {

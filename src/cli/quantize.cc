@@ -5,11 +5,11 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <cstdio>
 #include <filesystem>
 #include <functional>
 #include <map>
 #include <memory>
-#include <sstream>
 #include <string>
 #include <system_error>
 #include <utility>
@@ -67,7 +67,8 @@ int8`.
 Models that `regard train` made: the matrices of the layers become as small; the
 embedding tables stay as they are. `--weights as-stored` of `regard translate`,
 `classify`, `answer`, `caption`, `recommend` and `video` computes with the
-integers; without it, and in other commands, they are converted to float32.
+integers, and `regard summarize` does so by default; elsewhere they are
+converted to float32.
 
 The report has a line for each layer: the relative error of its weights (root
 mean square of the change divided by that of the weights). --measure compares
@@ -143,10 +144,24 @@ std::vector<QuantizedTensor> round(const QuantizeFlags& flags,
        }});
 }
 
+// What else would look like a success is a copy.
+void tell_if_nothing_changed(const std::vector<QuantizedTensor>& report) {
+  const bool changed = std::any_of(
+      report.begin(), report.end(),
+      [](const QuantizedTensor& tensor) { return tensor.from != tensor.to; });
+  if (changed) return;
+  std::fputs(
+      "(no matrix was rounded: each has such a type already, or rows that are "
+      "no multiple of 64 numbers, of 32 for int4 and in GGUF files; the new "
+      "model is a copy)\n",
+      stderr);
+}
+
 // The layers of what was rounded; `measure` is the model's own, or null.
 void print_report(const QuantizeFlags& flags,
                   const std::vector<QuantizedTensor>& report,
                   const Json& measure) {
+  tell_if_nothing_changed(report);
   std::map<Place, Sum> layers;
   Sum all;
   for (const QuantizedTensor& tensor : report) {
@@ -201,15 +216,12 @@ void quantize_language_model(const QuantizeFlags& flags) {
 }
 
 std::vector<std::string> lines_of(const std::string& file) {
-  std::istringstream text(io::read_file(file, "quantize --measure"));
-  std::vector<std::string> lines;
-  for (std::string line; std::getline(text, line);) {
-    if (!line.empty()) lines.push_back(line);
-  }
+  std::vector<std::string> lines = text::read_lines(file);
+  std::erase_if(lines, text::is_blank);
   if (lines.size() < 2) {
     throw UsageError(
         "--measure: a text for an encoder has at least two lines "
-        "that are not empty; '" +
+        "that are not blank; '" +
         file + "' has " + std::to_string(lines.size()));
   }
   return lines;
@@ -373,6 +385,10 @@ void run_quantize(const QuantizeFlags& flags) {
   if (!std::filesystem::is_directory(flags.model, error)) {
     return quantize_language_model(flags);
   }
+  if (flags.part != QuantizeFlags().part) {
+    throw UsageError("--part is for a language model; '" + flags.model +
+                     "' is a folder");
+  }
   const std::string kind = tasks::trained_kind(flags.model);
   if (kind.empty()) {
     if (tasks::find_model_kind(flags.model) != tasks::ModelKind::kTextEncoder) {
@@ -422,6 +438,7 @@ Command add_quantize(App& program) {
                   "With --measure of a language model: tokens per window")
       ->type_name("N")
       ->check(whole_between(2, 1 << 20))
+      ->needs("--measure")
       ->capture_default_str();
   app->add_flag("--json", flags->json, "The report as JSON");
   add_threads_flag(*app, flags->threads)->group("Machine");

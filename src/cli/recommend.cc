@@ -130,7 +130,7 @@ void recommend(const tasks::Recommender& model, const RecommendFlags& flags,
     }
     all.push_back(std::move(one));
   }
-  print(flags.json ? all.dump() + "\n" : out);
+  print_written(flags.json ? all.dump() + "\n" : out);
 }
 
 Json json_of(const tasks::RecommendationScore& score) {
@@ -236,9 +236,11 @@ Command add_recommend(App& program) {
   app->add_flag("--score", flags->score, "Compare with the held-out items");
   app->add_option("--on", flags->on, "With --score: which held-out items")
       ->check(member_of({"valid", "test"}))
+      ->needs("--score")
       ->capture_default_str();
   app->add_option("--seed", flags->seed,
                   "With --score: seed of the random items")
+      ->needs("--score")
       ->capture_default_str();
   app->add_flag("--json", flags->json, "JSON");
   add_weights_flag(*app, flags->weights);

@@ -10,8 +10,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <string_view>
 
+#include "cli/text.h"
 #include "regard/core/error.h"
 
 namespace regard::cli {
@@ -82,14 +82,21 @@ void print(const std::string& text) {
   }
 }
 
-void print_written(std::string text) {
-  if (isatty(STDOUT_FILENO) == 1) {
-    for (char& c : text) {
-      const bool control = (c >= 0 && c < ' ' && c != '\n' && c != '\t');
-      if (control || c == '\x7f') c = '?';
-    }
+std::string for_output(std::string_view text) {
+  if (isatty(STDOUT_FILENO) != 1) return std::string(text);
+  std::string shown;
+  while (!text.empty()) {
+    const char c = text.front();
+    const std::size_t control =
+        c == '\n' || c == '\t' ? 0 : control_bytes(text);
+    shown += control > 0 ? '?' : c;
+    text.remove_prefix(std::max<std::size_t>(control, 1));
   }
-  if (!text.empty()) print(text);
+  return shown;
+}
+
+void print_written(std::string_view text) {
+  if (!text.empty()) print(for_output(text));
 }
 
 }  // namespace regard::cli

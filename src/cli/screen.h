@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 namespace regard::cli {
 
@@ -31,8 +32,12 @@ Screen standard_output(ColorWhen when);
 
 // Writes to standard output. Throws IoError if it cannot be written.
 void print(const std::string& text);
-// The same for what a model wrote, which may be any bytes: on a terminal, those
-// that would move the cursor come as '?'.
-void print_written(std::string text);
+
+// What a model wrote or a file has, which may be any bytes: for a terminal,
+// control characters, which would move the cursor or set its title, become '?'.
+// Line ends and tabs stay.
+std::string for_output(std::string_view text);
+// Prints that.
+void print_written(std::string_view text);
 
 }  // namespace regard::cli

@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>
-#include <iostream>
 #include <map>
 #include <memory>
 #include <optional>
@@ -20,6 +19,7 @@
 #include "cli/content_hash.h"
 #include "cli/progress.h"
 #include "cli/screen.h"
+#include "cli/standard_input.h"
 #include "cli/tensor_file.h"
 #include "cli/text.h"
 #include "cli/weight_flags.h"
@@ -29,7 +29,6 @@
 #include "regard/tasks/text_encoder.h"
 #include "regard/tasks/text_search.h"
 #include "regard/text/lines.h"
-#include "regard/text/utf8.h"
 
 namespace regard::cli {
 namespace {
@@ -233,21 +232,17 @@ class Searcher {
 };
 
 void run_search(const SearchFlags& flags) {
+  check_words(flags.queries, "search");
   const Searcher searcher(flags);
   if (!flags.queries.empty()) return searcher.answer(flags.queries);
   if (isatty(STDIN_FILENO) != 0) {
     std::fputs("One query per line; Ctrl-D ends.\n", stderr);
   }
+  InputLines input("search");
   std::string line;
-  for (std::int64_t number = 1; std::getline(std::cin, line); ++number) {
-    if (line.ends_with('\r')) line.pop_back();
-    if (text::find_invalid_utf8(line) != std::string::npos) {
-      throw_parse_error("search", "standard input must be UTF-8; line ", number,
-                        " is not");
-    }
+  while (input.next(line)) {
     if (!text::is_blank(line)) searcher.answer({line});
   }
-  if (std::cin.bad()) throw_io_error("standard input", "it cannot be read");
 }
 
 }  // namespace

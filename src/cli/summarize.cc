@@ -53,7 +53,7 @@ struct SearchFlags {
   std::string summary_column = "summary";
   bool score = false;
   std::int64_t beam = 4;
-  double length_penalty = 1;
+  std::optional<double> length_penalty;
   std::int64_t no_repeat_ngram = 0;
 };
 
@@ -110,7 +110,8 @@ std::string line_of(const SummarizeFlags& flags, std::size_t i,
   if (!flags.json) return name_of(flags, i) + summary + "\n";
   Json line = {{"summary", summary}};
   if (!flags.files.empty()) line["file"] = flags.files[i];
-  return line.dump() + "\n";
+  // The name of a file may be any bytes, and so may what a model writes.
+  return line.dump({.replace_invalid = true}) + "\n";
 }
 
 void run_chat(const SummarizeFlags& flags) {
@@ -141,12 +142,12 @@ void run_chat(const SummarizeFlags& flags) {
     if (i > 0) chat.reset(std::string());
     const std::string told = flags.chat.instruction + "\n\n" + texts[i];
     if (flags.json) {
-      print(line_of(flags, i, chat.say(told, [](std::string_view) {}).text));
+      print_written(
+          line_of(flags, i, chat.say(told, [](std::string_view) {}).text));
       continue;
     }
     print_written(name_of(flags, i));
-    chat.say(told,
-             [](std::string_view more) { print_written(std::string(more)); });
+    chat.say(told, [](std::string_view more) { print_written(more); });
     print("\n");
   }
 }
@@ -254,11 +255,14 @@ void add_search_flags(App& app, SummarizeFlags& flags) {
       ->group(group);
   app.add_flag("--score", f.score, "ROUGE against the summaries of --input")
       ->group(group);
-  app.add_option("--text-column", f.text_column, "Name of the texts' column")
+  app.add_option("--text-column", f.text_column,
+                 "With --input: name of the texts' column")
+      ->needs("--input")
       ->capture_default_str()
       ->group(group);
   app.add_option("--summary-column", f.summary_column,
-                 "Name of the summaries' column")
+                 "With --score: name of the summaries' column")
+      ->needs("--score")
       ->capture_default_str()
       ->group(group);
   app.add_option("--beam", f.beam, "Beam width; 1: greedy")
@@ -266,10 +270,10 @@ void add_search_flags(App& app, SummarizeFlags& flags) {
       ->capture_default_str()
       ->group(group);
   app.add_option("--length-penalty", f.length_penalty,
-                 "Scores are divided by length^PENALTY")
+                 "Scores are divided by length^PENALTY; without it, as the "
+                 "model's config.json has it, or 1")
       ->type_name("PENALTY")
       ->check(real_between(-10, 10))
-      ->capture_default_str()
       ->group(group);
   app.add_option(
          "--no-repeat-ngram", f.no_repeat_ngram,

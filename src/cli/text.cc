@@ -179,18 +179,28 @@ std::string wrapped(std::string_view text, int indent, int width) {
   return result + "\n";
 }
 
+std::size_t control_bytes(std::string_view text) {
+  if (text.empty()) return 0;
+  const auto first = static_cast<unsigned char>(text[0]);
+  if (first < 0x20 || first == 0x7f) return 1;
+  if (first != 0xc2 || text.size() < 2) return 0;
+  const auto second = static_cast<unsigned char>(text[1]);
+  return second >= 0x80 && second < 0xa0 ? 2 : 0;
+}
+
 std::string on_one_line(std::string_view text) {
   constexpr std::string_view kDigits = "0123456789abcdef";
   std::string result;
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (byte >= 0x20 && byte != 0x7f) {
-      result += c;
-    } else {
+  while (!text.empty()) {
+    const std::size_t control = control_bytes(text);
+    for (const char c : text.substr(0, control)) {
+      const auto byte = static_cast<unsigned char>(c);
       result += "\\x";
       result += kDigits[byte >> 4];
       result += kDigits[byte & 15];
     }
+    if (control == 0) result += text.front();
+    text.remove_prefix(std::max<std::size_t>(control, 1));
   }
   return result;
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -31,6 +32,10 @@ std::string wrapped(std::string_view text, int indent, int width);
 // Words between white space. Characters that are two cells wide are words of
 // their own, since Chinese and Japanese put no blanks between words.
 std::vector<std::string> words_of(std::string_view text);
+
+// With how many bytes of a control character the text begins, of C0, C1 or
+// DEL; 0: with none. A terminal obeys them.
+std::size_t control_bytes(std::string_view text);
 
 // The text on one line of ASCII or UTF-8, for an error message: control
 // characters come as \xNN.

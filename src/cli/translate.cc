@@ -5,9 +5,8 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <iostream>
-#include <limits>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -20,6 +19,7 @@
 #include "cli/heat_map.h"
 #include "cli/number_list.h"
 #include "cli/screen.h"
+#include "cli/standard_input.h"
 #include "cli/usage_error.h"
 #include "cli/weight_flags.h"
 #include "json/json.h"
@@ -27,7 +27,6 @@
 #include "regard/tasks/translate_text.h"
 #include "regard/tasks/translator.h"
 #include "regard/text/lines.h"
-#include "regard/text/utf8.h"
 
 namespace regard::cli {
 namespace {
@@ -39,7 +38,7 @@ struct TranslateFlags {
   std::string to;
   std::int64_t beam = 5;
   std::int64_t nbest = 1;
-  double length_penalty = 1;
+  std::optional<double> length_penalty;
   std::int64_t max_length = 0;
   std::int64_t batch = 32;
   bool align = false;
@@ -134,12 +133,12 @@ class Output {
     std::string lines;
     for (const tasks::Translation& translation : found) {
       if (flags_.json) {
-        lines += json_of(translation, number);
+        lines += for_output(json_of(translation, number));
       } else if (flags_.nbest > 1) {
         lines += fmt::format("{}\t{:.4f}\t{}\n", number, translation.score,
-                             translation.text);
+                             for_output(translation.text));
       } else {
-        lines += translation.text + "\n";
+        lines += for_output(translation.text) + "\n";
       }
       if (flags_.align && !flags_.json) {
         lines += draw_alignment(translation, screen_);
@@ -149,9 +148,11 @@ class Output {
   }
 
   void write(const tasks::TranslationTrace& trace) const {
-    // Drawn first: a --layer that is not there leaves nothing half said.
-    const std::string picture = drawn(trace, flags_, screen_);
-    print(trace.text + "\n" + picture);
+    // Symbols alone are copied, and no head looks at them. Drawn first: a
+    // --layer that is not there leaves nothing half said.
+    const std::string picture =
+        trace.source.empty() ? "" : drawn(trace, flags_, screen_);
+    print(for_output(trace.text) + "\n" + picture);
     std::fflush(stdout);
   }
   void write_blank() const { print("\n"); }
@@ -168,7 +169,7 @@ class Output {
       line["target_pieces"] = translation.target_pieces;
       line["alignment"] = translation.alignment;
     }
-    return line.dump() + "\n";
+    return line.dump({.replace_invalid = true}) + "\n";
   }
 
   const TranslateFlags& flags_;
@@ -241,25 +242,33 @@ void translate_all(const Work& work, std::span<const std::string> sentences,
 
 // Line by line where somebody or another program waits for each answer.
 void translate_stream(const Work& work, Output& output) {
+  InputLines input("translate");
   std::vector<std::string> lines;
   std::string line;
-  std::int64_t number = 0;
-  while (std::getline(std::cin, line)) {
-    ++number;
-    if (line.ends_with('\r')) line.pop_back();
-    if (text::find_invalid_utf8(line) != std::string::npos) {
-      throw_parse_error("translate", "standard input must be UTF-8; line ",
-                        number, " is not");
+  const auto next = [&] {
+    try {
+      return input.next(line);
+    } catch (...) {  // what came before the line that is wrong has its answer
+      translate_all(work, lines, output);
+      throw;
     }
+  };
+  while (next()) {
     lines.push_back(line);
-    // in_avail() is 0 where reading more would wait.
-    const bool waits = std::cin.rdbuf()->in_avail() <= 0;
-    if (!waits && lines.size() < kPart) continue;
+    if (!input.waits() && lines.size() < kPart) continue;
     translate_all(work, lines, output);
     lines.clear();
   }
   translate_all(work, lines, output);
-  if (std::cin.bad()) throw_io_error("standard input", "it cannot be read");
+}
+
+// One sentence is one line, of the output too.
+void join_lines(std::vector<std::string>& sentences) {
+  for (std::string& sentence : sentences) {
+    std::replace_if(
+        sentence.begin(), sentence.end(),
+        [](char c) { return c == '\n' || c == '\r'; }, ' ');
+  }
 }
 
 void run_translate(const TranslateFlags& flags, Ranks& ranks) {
@@ -281,6 +290,7 @@ void run_translate(const TranslateFlags& flags, Ranks& ranks) {
     throw UsageError(
         "several ranks share the lines of --input, without --show");
   }
+  check_utf8(flags.sentences, "translate");
   ranks.check_threads({.count = flags.threads});
   const tasks::Translator translator = tasks::Translator::load(
       flags.model.empty() ? bundled_translator() : flags.model, flags.weights);
@@ -298,7 +308,9 @@ void run_translate(const TranslateFlags& flags, Ranks& ranks) {
   const Work work{translator, options,
                   flags.whole || flags.align || flags.nbest > 1};
   if (!flags.sentences.empty()) {
-    translate_all(work, flags.sentences, output);
+    std::vector<std::string> sentences = flags.sentences;
+    if (work.whole || flags.show) join_lines(sentences);
+    translate_all(work, sentences, output);
   } else if (!flags.input.empty()) {
     const std::vector<std::string> lines = text::read_lines(flags.input);
     if (ranks.launched() > 1) {
@@ -311,7 +323,6 @@ void run_translate(const TranslateFlags& flags, Ranks& ranks) {
     if (isatty(STDIN_FILENO) != 0) {
       std::fputs("One sentence per line; Ctrl-D ends.\n", stderr);
     }
-    std::ios::sync_with_stdio(false);
     translate_stream(work, output);
   }
 }
@@ -344,9 +355,9 @@ Command add_translate(App& program, Ranks& ranks) {
       ->capture_default_str();
   app->add_option("--length-penalty", flags->length_penalty,
                   "Scores are divided by length^penalty: above 1 for longer "
-                  "translations")
-      ->check(real_between(0, std::numeric_limits<double>::infinity()))
-      ->capture_default_str();
+                  "translations. Without it, as the model's config.json has "
+                  "it, or 1")
+      ->check(real_between(-10, 10));
   app->add_option("--max-length", flags->max_length,
                   "Longest translation, in tokens; 0: 2 * source + 20")
       ->check(whole_between(0, 100000))

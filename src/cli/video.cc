@@ -158,7 +158,10 @@ void run(const VideoFlags& flags) {
       continue;
     }
     const auto said = json_of(found[i], labels, flags.top);
-    print(Json{{"clip", names[i]}, {"labels", said}}.dump() + "\n");
+    // The name of a file may be any bytes.
+    print_written(Json{{"clip", names[i]}, {"labels", said}}.dump(
+                      {.replace_invalid = true}) +
+                  "\n");
   }
 }
 

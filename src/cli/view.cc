@@ -233,6 +233,7 @@ void add_input_options(App& app, ViewFlags& flags) {
       ->type_name("H")
       ->check(whole_between(0, 9999))
       ->group(group);
+  app.exclude("--weights", {"--to", "--beam", "--max-tokens", "--tokenizer"});
 }
 
 }  // namespace

@@ -27,6 +27,10 @@ ViewModel load_view_model(const ViewModelFlags& flags) {
     throw UsageError(decoder ? "--to: a language model only continues texts"
                              : "--to: an encoder does not translate");
   }
+  if (kind != tasks::ModelKind::kTranslator &&
+      flags.beam != ViewModelFlags().beam) {
+    throw UsageError("--beam: only a translator searches with a beam");
+  }
   if (!decoder && flags.max_tokens > 0) {
     throw UsageError("--max-tokens: only a language model continues a text");
   }

@@ -6,6 +6,8 @@
 #include <spawn.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cstdint>
 #include <cstdlib>
 #include <memory>
 #include <utility>
@@ -57,8 +59,13 @@ std::unique_ptr<view::Server> start_server(
   } catch (const IoError&) {
     if (asked >= 0) throw;
     options.port = 0;  // nobody asked for this one: any other will do
+    try {
+      return std::make_unique<view::Server>(translator, trace, options);
+    } catch (const IoError&) {
+      // It was not the port: the first error says more.
+    }
+    throw;
   }
-  return std::make_unique<view::Server>(translator, trace, options);
 }
 
 // Each of many threads computes now and then. With a heap of its own, as glibc
@@ -97,6 +104,7 @@ void add_page_options(App& app, PageFlags& flags, const std::string& group) {
       ->group(group);
   app.add_flag("--no-open", flags.no_open, "Do not open a browser")
       ->group(group);
+  app.exclude("--export", {"--port", "--host", "--no-open"});
 }
 
 void check_page_options(const PageFlags& flags, bool shown) {
@@ -116,6 +124,13 @@ void export_page(const view::Trace& trace,
   view::ExportOptions options;
   options.layers = parse_numbers(flags.layers, "--layers");
   options.heads = parse_numbers(flags.heads, "--heads");
+  std::int64_t layers = 0, heads = 0;
+  for (const view::Section& section : trace.sections()) {
+    layers = std::max(layers, section.layers());
+    heads = std::max(heads, section.config().heads);
+  }
+  check_below(options.layers, layers, "--layers", "layers");
+  check_below(options.heads, heads, "--heads", "heads");
   if (beside) options.beside = &*beside;
   view::export_page(trace, flags.export_to, options);
   if (!trace.target.empty()) print(on_one_line(trace.target) + "\n");

@@ -2,8 +2,8 @@
 #include "regard/text/lines.h"
 
 #include <algorithm>
+#include <array>
 #include <istream>
-#include <iterator>
 #include <utility>
 
 #include "io/read_file.h"
@@ -42,7 +42,13 @@ std::vector<std::string> lines_of(std::string_view text,
 }  // namespace
 
 std::vector<std::string> read_lines(std::istream& in, const std::string& name) {
-  const std::string text{std::istreambuf_iterator<char>(in), {}};
+  std::string text;
+  std::array<char, 1 << 16> part;
+  // Not through the buffer's iterators: a read that fails would not set bad().
+  while (in) {
+    in.read(part.data(), static_cast<std::streamsize>(part.size()));
+    text.append(part.data(), static_cast<std::size_t>(in.gcount()));
+  }
   if (in.bad()) throw_io_error("read_lines", "cannot read '", name, "'");
   return lines_of(text, name);
 }

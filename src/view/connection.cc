@@ -74,6 +74,12 @@ bool Connection::is_writable() const {
 }
 
 ssize_t Connection::read(char* to, size_t size) {
+  const ssize_t got = receive(to, size);
+  if (got <= 0) broken_ = true;
+  return got;
+}
+
+ssize_t Connection::receive(char* to, size_t size) {
   if (begin_ == end_) {
     if (!wait(POLLIN, read_until_)) return -1;
     const ssize_t got =
@@ -222,7 +228,7 @@ bool BoundedServer::process_and_close_socket(socket_t socket) {
     } catch (const std::exception&) {
       // Of httplib itself, at a request that it did not expect.
     }
-    if (!answered || !goes_on) {
+    if (!answered || !goes_on || connection.is_broken()) {
       connection.end_unread(kDrainTime);
       break;
     }

@@ -46,6 +46,10 @@ class Connection : public httplib::Stream {
   // will come.
   bool wait_for_request(const std::function<bool()>& may_wait);
 
+  // Did a read fail? What comes after that is the rest of the request that was
+  // given up, and no request of its own.
+  bool is_broken() const { return broken_; }
+
   bool is_readable() const override;
   bool is_writable() const override;
   ssize_t read(char* to, size_t size) override;
@@ -56,12 +60,14 @@ class Connection : public httplib::Stream {
 
  private:
   bool wait(short events, Clock::time_point until) const;
+  ssize_t receive(char* to, size_t size);
 
   socket_t socket_;
   const ConnectionLimits& limits_;
   Clock::time_point read_until_;
   Clock::time_point write_until_;
   bool writing_ = false;
+  bool broken_ = false;
   std::int64_t left_ = 0;  // bytes that the request may still have
   std::array<char, 4096> buffer_;
   std::size_t begin_ = 0;

@@ -113,6 +113,11 @@ std::int64_t number(const Request& request, const char* name) {
   return *value;
 }
 
+bool has_json(const Request& request) {
+  const std::string type = request.get_header_value("Content-Type");
+  return type == "application/json" || type.starts_with("application/json;");
+}
+
 std::string direction_of(const std::string& from, const std::string& to) {
   return from + "-" + to;
 }
@@ -152,6 +157,7 @@ struct Server::Parts {
   Trace translated(const TraceRequest& asked);
   Trace encoded(const TraceRequest& asked);
   Trace decoded(const TraceRequest& asked);
+  Trace traced(const TraceRequest& asked);
   bool can_read() const {
     return translator != nullptr || options.encoder != nullptr ||
            options.language_model != nullptr;
@@ -308,6 +314,15 @@ Trace Server::Parts::decoded(const TraceRequest& asked) {
       {.max_tokens = options.max_tokens, .threads = options.translate.threads});
 }
 
+Trace Server::Parts::traced(const TraceRequest& asked) {
+  try {
+    if (translator != nullptr) return translated(asked);
+    return options.encoder != nullptr ? encoded(asked) : decoded(asked);
+  } catch (const InvalidArgument& error) {
+    refuse(422, "unreadable", plain_message(error.what()));
+  }
+}
+
 std::string Server::Parts::trace(const Request& request,
                                  const httplib::ContentReader& reader) {
   const auto most = static_cast<std::size_t>(options.limits.body_bytes);
@@ -318,9 +333,7 @@ std::string Server::Parts::trace(const Request& request,
     if (fits) body.append(data, size);
     return fits;
   };
-  const std::string type = request.get_header_value("Content-Type");
-  const bool is_json =
-      type == "application/json" || type.starts_with("application/json;");
+  const bool is_json = has_json(request);
   // A form has a reader of its own kind; what is no JSON is not read at all.
   const bool whole = is_json && reader(take);
   check_caller(request);
@@ -340,9 +353,7 @@ std::string Server::Parts::trace(const Request& request,
   const auto parsed = parse_trace_request(body, options.limits.characters);
   if (const Refusal* why = std::get_if<Refusal>(&parsed)) throw Refused{*why};
   const auto& asked = std::get<TraceRequest>(parsed);
-  Trace trace = translator != nullptr        ? translated(asked)
-                : options.encoder != nullptr ? encoded(asked)
-                                             : decoded(asked);
+  Trace trace = traced(asked);
   trace.model = options.model;
   trace.note = options.note;
   trace.set_start(options.start);
@@ -411,13 +422,14 @@ void Server::Parts::set_routes() {
     const int yes = 1;
     ::setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
   });
-  // A body that nobody reads would be taken for the next request.
-  http.may_go_on = [](const Request& request) {
+  // A body that nobody reads to its end would be taken for the next request.
+  http.may_go_on = [most = options.limits.body_bytes](const Request& request) {
     if (request.has_header("Transfer-Encoding")) return false;
     if (request.method == "GET") return !request.has_header("Content-Length");
+    const auto length =
+        small_number(request.get_header_value("Content-Length"));
     return request.method == "POST" && request.path == "/api/trace" &&
-           request.get_header_value("Content-Type")
-               .starts_with("application/json");
+           has_json(request) && length && *length <= most;
   };
   http.set_pre_routing_handler([this](const Request& request,
                                       Response& response) {

@@ -14,6 +14,8 @@ Trace trace_translation(const tasks::Translator& translator,
                         const std::string& sentence,
                         const tasks::TranslateOptions& options) {
   tasks::TranslationTrace seen = translator.trace(sentence, options);
+  require(!seen.source.empty(), "view::trace_translation",
+          "no character of the sentence is in the model's vocabulary");
   Trace trace;
   trace.source = sentence;
   trace.target = std::move(seen.text);

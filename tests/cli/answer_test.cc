@@ -19,6 +19,22 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using Arguments = std::vector<std::string>;
 
+// A story may come from anybody.
+TEST(AnswerCommand, LetsNoTextCommandTheTerminal) {
+  const TemporaryFolder folder;
+  write_text(folder / "story.txt",
+             "Ada went to the \x1b]0;owned\x07 garden.\n"
+             "Ben went to the \u009b31m kitchen.\n");
+  const Ended ended = run_on_terminal(
+      {"answer", "--context", folder / "story.txt", "Where is Ada?"}, 80,
+      {{"LANG", "C.UTF-8"}});
+  EXPECT_EQ(ended.code, 0) << ended.out;
+  EXPECT_THAT(ended.out, AllOf(HasSubstr("?]0;owned?"), HasSubstr("?31m")));
+  for (const char* control : {"\x1b", "\x07", "\u009b"}) {
+    EXPECT_THAT(ended.out, ::testing::Not(HasSubstr(control)));
+  }
+}
+
 TEST(AnswerCommand, LearnsTheSampleAndScoresIt) {
   const TemporaryFolder folder;
   ASSERT_EQ(run_regard({"sample", "answer", "--out", folder / "stories"}).code,

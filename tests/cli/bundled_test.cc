@@ -149,6 +149,58 @@ TEST(BundledTranslator, ClosedInputIsNotTakenForNoSentences) {
   }
 }
 
+TEST(BundledTranslator, LeavesOutAByteOrderMark) {
+  const TemporaryFolder folder;
+  const std::string input = folder / "in";
+  testing::write_text(input, "\xEF\xBB\xBFThank you.\n");
+  const Ended marked = run_regard({"translate"}, {}, input);
+  EXPECT_EQ(marked.code, 0) << marked.err;
+  EXPECT_EQ(marked.out, run_regard({"translate", "Thank you."}).out);
+}
+
+TEST(BundledTranslator, AWrongLineDoesNotTakeTheOthersWithIt) {
+  const TemporaryFolder folder;
+  const std::string input = folder / "in";
+  testing::write_text(input, "Thank you.\nBad \xff.\n");
+  const Ended ended = run_regard({"translate"}, {}, input);
+  EXPECT_EQ(ended.code, 1);
+  EXPECT_EQ(ended.out, run_regard({"translate", "Thank you."}).out);
+  EXPECT_THAT(ended.err, HasSubstr("must be UTF-8; line 2 is not"));
+}
+
+TEST(BundledTranslator, RefusesASentenceThatIsNoText) {
+  const Ended ended = run_regard({"translate", "--to", "zh", "Bad \xff here."});
+  EXPECT_EQ(ended.code, 1);
+  EXPECT_THAT(ended.out, IsEmpty());
+  EXPECT_THAT(ended.err, HasSubstr("a text must be UTF-8"));
+}
+
+TEST(BundledTranslator, ASentenceOfTwoLinesIsOneRecord) {
+  const Ended ended =
+      run_regard({"translate", "--nbest", "2", "Thank you.\nGood morning."});
+  EXPECT_EQ(ended.code, 0) << ended.err;
+  EXPECT_EQ(std::count(ended.out.begin(), ended.out.end(), '\n'), 2)
+      << ended.out;
+}
+
+TEST(BundledTranslator, SymbolsAloneAreTheirOwnTranslation) {
+  const std::string smile = "\U0001F600";
+  EXPECT_EQ(run_regard({"translate", smile}).out, smile + "\n");
+  const Ended shown = run_regard({"translate", "--show", smile});
+  EXPECT_EQ(shown.code, 0) << shown.err;
+  EXPECT_EQ(shown.out, smile + "\n");
+}
+
+TEST(BundledTranslator, CopiesNoControlCharactersToATerminal) {
+  const Ended ended = run_on_terminal(
+      {"translate", "--whole", "Thank you. \x1b]0;owned\x07 \u009b31m"}, 80,
+      kUtf8);
+  EXPECT_EQ(ended.code, 0) << ended.out;
+  for (const char* control : {"\x1b", "\x07", "\u009b"}) {
+    EXPECT_THAT(ended.out, Not(HasSubstr(control)));
+  }
+}
+
 TEST(BundledTranslator, FitsInTwentyMegabytes) {
   std::uintmax_t bytes = 0;
   for (const auto& file : fs::directory_iterator(kModel)) {

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <string>
 
 #include "cli/run_program.h"
@@ -28,6 +29,16 @@ TEST(CaptionPage, HoldsThePictureAndTheWords) {
               AllOf(HasSubstr("\"pictures\":{\"rows\":4,\"columns\":4"),
                     HasSubstr("\"source\":\"shapes.png\""),
                     HasSubstr("regard-block-2-0-3")));
+}
+
+TEST(CaptionCommand, TakesFilesWhoseNamesAreNotUtf8) {
+  const TemporaryFolder folder;
+  const std::string file = folder.path().string() + "/\xff.png";
+  std::filesystem::copy_file(kShapes, file);
+  const Ended ended = run_regard({"caption", "--json", file});
+  EXPECT_EQ(ended.code, 0) << ended.err;
+  EXPECT_THAT(ended.out, AllOf(HasSubstr("/\uFFFD.png\""),
+                               HasSubstr("a red circle above two blue")));
 }
 
 TEST(CaptionPage, ShowsOnePictureAndRefusesWhatGoesWithNone) {

@@ -271,6 +271,28 @@ TEST(BundledClassifier, ExplainsInATableAndInJson) {
   EXPECT_EQ(line.at("words").at(3).at("word"), "far");
 }
 
+TEST(BundledClassifier, TakesEveryTextAsItIsTyped) {
+  const Arguments texts = {"[a,b]", "++", "[]", "[a].[b]"};
+  Arguments all = {"classify", "--json"};
+  all.insert(all.end(), texts.begin(), texts.end());
+  std::istringstream lines(run_regard(all).out);
+  Arguments read;
+  for (std::string line; std::getline(lines, line);) {
+    read.push_back(nlohmann::json::parse(line).at("text"));
+  }
+  EXPECT_EQ(read, texts);
+}
+
+TEST(BundledClassifier, RefusesWhatIsNoText) {
+  const Ended blank = run_regard({"classify", ""});
+  EXPECT_EQ(blank.code, 1);
+  EXPECT_EQ(blank.err, "regard: classify: a text must not be blank; got ''\n");
+  const Ended folder = run_regard({"classify"}, {}, "/");
+  EXPECT_EQ(folder.code, 1);
+  EXPECT_THAT(folder.err, HasSubstr("cannot read 'standard input'"));
+  EXPECT_THAT(folder.out, IsEmpty());
+}
+
 TEST(BundledClassifier, ReadsLinesAndTables) {
   const TemporaryFolder folder;
   write_text(folder / "a.txt", "The food was great.\nI hated the film.\n");

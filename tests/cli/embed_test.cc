@@ -91,10 +91,19 @@ TEST_F(Embed, RefusesInOneLineAndLeavesNothing) {
   refused({"a", "--out", "x.txt"}, "x.txt", 2);
   refused({"a", "--out", "/nowhere/x.npy"}, "'/nowhere' is not a folder", 1);
   refused({"--input", "/nowhere/x"}, "/nowhere/x", 1);
+  refused({"\xff"}, "embed: a text must be UTF-8; '\xff' is not", 1);
   refused({"a", "--prompt", "query"}, "the model's prompts are none", 1);
   std::filesystem::resize_file(model() / "model.safetensors", 100);
   refused({"a", "--out", (folder_ / "v.npy").string()}, "model.safetensors", 1);
   EXPECT_FALSE(std::filesystem::exists(folder_ / "v.npy"));
+}
+
+TEST_F(Embed, AnInputThatCannotBeReadIsNotEmpty) {
+  const std::string out = (folder_ / "v.npy").string();
+  const Ended ended = run_regard(with("embed", {"--out", out}), {}, "/");
+  EXPECT_EQ(ended.code, 1);
+  EXPECT_THAT(ended.err, HasSubstr("cannot read 'standard input'"));
+  EXPECT_FALSE(std::filesystem::exists(out));
 }
 
 class Search : public Embed {
@@ -125,6 +134,33 @@ TEST_F(Search, FindsTheLineItselfFirstAndNumbersLinesAsTheFileHasThem) {
   EXPECT_EQ(found[1]["hits"][0]["line"], 1);
   EXPECT_EQ(found[1]["hits"][0]["text"], "the dog sat");
   EXPECT_NEAR(found[1]["hits"][0]["similarity"].get<double>(), 1, 1e-6);
+}
+
+TEST_F(Search, ReadsQueriesFromStandardInput) {
+  const std::string corpus = file("corpus.txt", "the dog sat\na cat\n");
+  const auto found = [&](const std::string& input) {
+    return run_regard(ask(corpus, {"--top", "1"}), {}, input);
+  };
+  const Ended marked = found(file("in",
+                                  "\xEF\xBB\xBF"
+                                  "a cat\r\n\n"));
+  EXPECT_EQ(marked.code, 0) << marked.err;
+  EXPECT_EQ(marked.out, "1.000  2  a cat\n");
+  const Ended folder = found("/");
+  EXPECT_EQ(folder.code, 1);
+  EXPECT_EQ(folder.err, "regard: standard input: it cannot be read\n");
+  EXPECT_EQ(found(file("bad", "a cat\n\xff\n")).err,
+            "regard: search: standard input must be UTF-8; line 2 is not\n");
+}
+
+TEST_F(Search, RefusesAQueryThatIsNoText) {
+  const std::string corpus = file("corpus.txt", "a cat\n");
+  for (const char* query : {"", " ", "\xff"}) {
+    const Ended ended = run_regard(ask(corpus, {query}));
+    EXPECT_EQ(ended.code, 1);
+    EXPECT_THAT(ended.err, HasSubstr("search: a text must"));
+    EXPECT_THAT(ended.out, IsEmpty());
+  }
 }
 
 TEST_F(Search, KeepsItsIndexUntilTheCorpusOrTheModelChanges) {
@@ -193,6 +229,11 @@ TEST_F(Embed, AnEncoderIsSeenInTheViewer) {
   more = view;
   more.insert(more.end(), {"--to", "de"});
   EXPECT_THAT(run_regard(more).err, HasSubstr("an encoder does not translate"));
+  more = view;
+  more.insert(more.end(), {"--beam", "2"});
+  const Ended beam = run_regard(more);
+  EXPECT_EQ(beam.code, 2);
+  EXPECT_THAT(beam.err, HasSubstr("--beam: only a translator searches"));
 }
 
 TEST(ContentHash, ChangesWithEveryByteAndWithTheLength) {

@@ -224,27 +224,34 @@ TEST_F(QuantizeCommand, WritesTheFolderOfAnEncoder) {
   const std::string model = made.path() / "bert";
   const std::string out = made.path() / "small", text = made.path() / "lines";
   testing::write_encoder_folder(model, {.width = 64, .inner = 128});
-  testing::write_text(text, "the cat sat.\n\na dog\nthe mat\n");
+  testing::write_text(
+      text, "\xEF\xBB\xBFthe cat sat.\r\n\r\n \na dog\r\nthe mat\r\n");
   const auto json = nlohmann::json::parse(
       run_regard({"quantize", model, "--out", out, "--json"}).out);
   EXPECT_LT(json.at("bytes_after"), json.at("bytes_before"));
   EXPECT_GT(json.at("layers").at("encoder.layer.1").get<double>(), 0);
   EXPECT_EQ(json.at("layers").at("embeddings"), 0);
-  const Ended again = run_regard({"quantize", model, "--out", out});
-  EXPECT_EQ(again.code, 1);
-  EXPECT_THAT(again.err, HasSubstr("the new folder must not be there yet"));
+  const Ended twice = run_regard({"quantize", model, "--out", out});
+  EXPECT_EQ(twice.code, 1);
+  EXPECT_THAT(twice.err, HasSubstr("the new folder must not be there yet"));
   std::filesystem::remove_all(out);
   const Ended ended =
       run_regard({"quantize", model, "--out", out, "--measure", text});
   EXPECT_EQ(ended.code, 0) << ended.err;
   EXPECT_THAT(ended.out, AllOf(HasSubstr("\nencoder.layer.0 "),
                                HasSubstr("3 lines of "), HasSubstr("0.999")));
-  testing::write_text(text, "one\n");
   std::filesystem::remove_all(out);
-  const Ended one =
-      run_regard({"quantize", model, "--out", out, "--measure", text});
-  EXPECT_NE(one.code, 0);
-  EXPECT_THAT(one.err, HasSubstr("at least two lines that are not empty"));
+  const auto refused = [&](const std::string& lines) {
+    testing::write_text(text, lines);
+    const Ended again =
+        run_regard({"quantize", model, "--out", out, "--measure", text});
+    EXPECT_NE(again.code, 0);
+    return again.err;
+  };
+  EXPECT_THAT(refused("one\r\n\r\n"),
+              HasSubstr("at least two lines that are not blank"));
+  EXPECT_THAT(refused("one\ntwo \xFF\n"),
+              HasSubstr("must be UTF-8; line 2 is not"));
   EXPECT_FALSE(std::filesystem::exists(out));
 }
 

@@ -77,7 +77,7 @@ TEST(ParseMask, JoinsPartsByCommasAndRepetition) {
   expect_rule(parsed("causal,window=1:-1"), 4, 4, rule);
   expect_rule(parse_mask(std::vector<std::string>{"causal", "window=1"}), 4, 4,
               rule);
-  EXPECT_TRUE(parse_mask({}).mask.shows_everything());
+  EXPECT_TRUE(parse_mask({}).mask.parts().empty());
 }
 
 TEST(ParseMask, LoadsListsAndDenseMasksFromFiles) {

@@ -2,7 +2,9 @@
 // The program as a whole: its screens, exit codes and refusals.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
 
+#include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
@@ -302,7 +304,91 @@ TEST(Usage, GuessesWhatAMisspeltNameWasMeantToBe) {
   EXPECT_EQ(said({"info", "now"}),
             "regard: 'now' was not expected (see regard info --help)\n");
   EXPECT_EQ(said({"train"}),
-            "regard: A subcommand is required (see regard train --help)\n");
+            "regard: train wants one of: translate, classify, recommend, "
+            "answer, summarize, caption, video (see regard train --help)\n");
+}
+
+TEST(Usage, AWordInTheWrongPlaceIsNamed) {
+  const auto said = [](const std::vector<std::string>& arguments) {
+    const Ended ended = run_regard(arguments);
+    EXPECT_EQ(ended.code, 2) << ended.err;
+    EXPECT_THAT(ended.out, IsEmpty());
+    return ended.err;
+  };
+  EXPECT_EQ(said({"--threads", "1", "translate", "hi"}),
+            "regard: options of a command come after its name: translate "
+            "--threads (see regard translate --help)\n");
+  EXPECT_THAT(said({"--json", "info"}), HasSubstr("name: info --json (see"));
+  EXPECT_THAT(said({"--model", "x", "classify", "hi"}),
+              HasSubstr("name: classify --model (see"));
+  EXPECT_THAT(said({"train", "--resume", "translate", "--out", "o"}),
+              HasSubstr("name: translate --resume (see regard train "
+                        "translate --help)"));
+  // Rather than that --model is required.
+  EXPECT_THAT(said({"--model", "m", "search", "--corpus", "c", "tea"}),
+              HasSubstr("name: search --model (see"));
+  EXPECT_THAT(said({"-v", "info"}), HasSubstr("there is no option -v"));
+  const std::string see = " was not expected (see regard info --help)\n";
+  EXPECT_EQ(said({"info", "--", "translate"}), "regard: 'translate'" + see);
+  EXPECT_EQ(said({"info", "++"}), "regard: '++'" + see);
+  EXPECT_EQ(said({"info", "[a,b]"}), "regard: '[a,b]'" + see);
+}
+
+TEST(Usage, NamesTheProgramAsItWasTyped) {
+  const TemporaryFolder folder;
+  const std::string command = "bash -c \"exec -a ./run '" REGARD_PROGRAM
+                              "' info now\" 2> " +
+                              (folder / "err").string();
+  EXPECT_EQ(WEXITSTATUS(std::system(command.c_str())), 2);
+  EXPECT_EQ(testing::read_text(folder / "err"),
+            "regard: 'now' was not expected (see ./run info --help)\n");
+}
+
+// An option that would change nothing is a mistake.
+TEST(Usage, AnOptionThatDoesNothingIsRefused) {
+  const std::string folder = REGARD_SOURCE_DIR "/models/reviews";
+  struct Line {
+    const char* option;
+    std::vector<std::string> arguments;
+  };
+  for (const auto& [option, arguments] : std::vector<Line>{
+           {"--port", {"view", "--export", "w.html", "--port", "5", "hi"}},
+           {"--host", {"view", "--export", "w.html", "--host", "::1", "hi"}},
+           {"--no-open", {"view", "--export", "w.html", "--no-open", "hi"}},
+           {"--no-open", {"caption", "p.png", "--export", "w", "--no-open"}},
+           {"--port", {"video", "c.npy", "--export", "w", "--port", "5"}},
+           {"--to", {"view", "--weights", "w", "--tokens", "t", "--to", "zh"}},
+           {"--beam",
+            {"view", "--weights", "w", "--tokens", "t", "--beam", "2"}},
+           {"--max-tokens",
+            {"view", "--weights", "w", "--tokens", "t", "--max-tokens", "4"}},
+           {"--tokenizer",
+            {"view", "--weights", "w", "--tokens", "t", "--tokenizer", "t"}},
+           {"--seed", {"recommend", "--history", "x", "--seed", "5"}},
+           {"--on", {"recommend", "--history", "x", "--on", "test"}},
+           {"--label-column", {"classify", "--label-column", "l", "a"}},
+           {"--text-column", {"classify", "--text-column", "t", "a"}},
+           {"--text-column",
+            {"classify", "--text-column", "t", "--input", "a.txt"}},
+           {"--text-column", {"summarize", "f", "--text-column", "t"}},
+           {"--summary-column", {"summarize", "f", "--summary-column", "s"}},
+           {"--summary-column",
+            {"summarize", "--input", "f", "--summary-column", "s"}},
+           {"--text", {"attend", "-x", "x.npy", "-o", "y.npy", "--text", "a"}},
+           {"--color",
+            {"attend", "-x", "x.npy", "-o", "y.npy", "--color", "always"}},
+           {"--text",
+            {"layer", "l.safetensors", "--heads", "2", "-x", "x.npy", "-o",
+             "y.npy", "--text", "a"}},
+           {"--part", {"quantize", "m.gguf", "--out", "o", "--part", "5"}},
+           {"--part",
+            {"quantize", folder, "--out", "o", "--measure", "m", "--part",
+             "5"}}}) {
+    const Ended ended = run_regard(arguments);
+    EXPECT_EQ(ended.code, 2) << arguments[0] << " " << option << ended.err;
+    EXPECT_THAT(ended.err, HasSubstr(option)) << arguments[0];
+    EXPECT_THAT(ended.out, IsEmpty());
+  }
 }
 
 TEST(Usage, AnOptionHasOneValue) {

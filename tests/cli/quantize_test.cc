@@ -12,6 +12,7 @@
 #include "cli/run_program.h"
 #include "io/files.h"
 #include "regard/io/safetensors.h"
+#include "view/small_translator.h"
 
 namespace regard::test {
 namespace {
@@ -186,6 +187,23 @@ TEST_F(QuantizeTrained, TakesAllFilesOfTheModel) {
     EXPECT_TRUE(fs::exists(fs::path(out_) / name)) << name;
   }
   EXPECT_FALSE(fs::exists(fs::path(out_) / "training.log"));
+}
+
+// Rows of 24 and of 40 numbers.
+TEST_F(QuantizeTrained, SaysThatNothingWasRounded) {
+  const SmallTranslator small;
+  const fs::path from = folder_ / "from";
+  fs::create_directory(from);
+  tasks::save_translator(from, small.config, *small.vocabulary,
+                         small.parameters);
+  const Ended ended =
+      run_regard({"quantize", from, "--to", "int8", "--out", out_});
+  EXPECT_EQ(ended.code, 0);
+  EXPECT_THAT(ended.err, HasSubstr("no matrix was rounded"));
+  const Ended rounded = run_regard(
+      {"quantize", kModels / "reviews", "--out", folder_ / "rounded"});
+  EXPECT_EQ(rounded.code, 0);
+  EXPECT_THAT(rounded.err, ::testing::Not(HasSubstr("no matrix was rounded")));
 }
 
 TEST_F(QuantizeTrained, SaysWhatItRefuses) {

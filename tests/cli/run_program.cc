@@ -42,7 +42,7 @@ int code_of(pid_t child) {
 }  // namespace
 
 Ended run_regard(const std::vector<std::string>& arguments,
-                 const Environment& environment) {
+                 const Environment& environment, const std::string& input) {
   // Files, because a full pipe would stop the program.
   const testing::TemporaryFolder folder;
   const std::string out = folder / "out";
@@ -51,7 +51,7 @@ Ended run_regard(const std::vector<std::string>& arguments,
   if (child < 0) throw std::runtime_error("fork failed");
   if (child == 0) {
     const int flags = O_WRONLY | O_CREAT | O_TRUNC;
-    dup2(open("/dev/null", O_RDONLY), STDIN_FILENO);
+    dup2(open(input.c_str(), O_RDONLY), STDIN_FILENO);
     dup2(open(out.c_str(), flags, 0600), STDOUT_FILENO);
     dup2(open(err.c_str(), flags, 0600), STDERR_FILENO);
     become_regard(arguments, environment);

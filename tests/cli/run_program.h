@@ -18,9 +18,11 @@ struct Ended {
 
 using Environment = std::map<std::string, std::string>;
 
-// With pipes for its output. Only `environment` is set.
+// With pipes for its output, and a file, or a folder, as its standard input.
+// Only `environment` is set.
 Ended run_regard(const std::vector<std::string>& arguments,
-                 const Environment& environment = {});
+                 const Environment& environment = {},
+                 const std::string& input = "/dev/null");
 
 // On a terminal of so many columns where somebody types; `out` holds what both
 // streams wrote.

@@ -59,6 +59,8 @@ TEST(Wrapped, BreaksBetweenWordsAndIndents) {
 TEST(OnOneLine, ShowsControlCharacters) {
   EXPECT_EQ(on_one_line("a\nb\x1b\x7f"), "a\\x0ab\\x1b\\x7f");
   EXPECT_EQ(on_one_line(kChinese), kChinese);
+  // The one that begins a command as ESC [ does, and the one after the last.
+  EXPECT_EQ(on_one_line("\u009bm\u00a0\xc2"), "\\xc2\\x9bm\u00a0\xc2");
 }
 
 }  // namespace

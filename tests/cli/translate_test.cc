@@ -338,9 +338,13 @@ TEST_F(TranslateCommand, RefusesCommandLinesThatMakeNoSense) {
   for (const char* number : {"nan", "inf", "-1", "x"}) {
     const std::string got = "must be a finite number, 0 or more; got '" +
                             std::string(number) + "' (see regard tra";
-    refusal({"translate", "--length-penalty", number, "a"},
-            ("--length-penalty: " + got).c_str());
     refusal(training("2", {"--lr", number}), ("--lr: " + got).c_str());
+  }
+  for (const char* number : {"nan", "inf", "-11", "x"}) {
+    const std::string got =
+        "--length-penalty: must be a number from -10 to 10; got '" +
+        std::string(number) + "' (see regard tra";
+    refusal({"translate", "--length-penalty", number, "a"}, got.c_str());
   }
   refusal(training("2", {"--dropout", "nan"}),
           "--dropout: must be a number from 0 to 0.95; got 'nan'");

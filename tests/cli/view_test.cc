@@ -303,12 +303,18 @@ TEST_F(ViewCommand, RefusesCommandLinesThatMakeNoSense) {
 }
 
 TEST_F(ViewCommand, RefusesInputsThatMakeNoSense) {
-  const Ended layers =
-      run_regard({"view", "--model", model(), kSentence, "--export",
-                  folder_ / "p.html", "--layers", "7"});
-  EXPECT_EQ(layers.code, 1);
-  EXPECT_THAT(layers.err, HasSubstr("there are layers 0 .. 2; got 7"));
-  EXPECT_THAT(layers.err, Not(HasSubstr("::")));
+  expect_usage({"view", "--model", model(), kSentence, "--export",
+                folder_ / "p.html", "--layers", "7"},
+               "--layers: there are layers 0 .. 2; got 7");
+  expect_usage({"view", "--model", model(), kSentence, "--export",
+                folder_ / "p.html", "--heads", "1,3"},
+               "--heads: there are heads 0 .. 2; got 3");
+  const Ended symbols = run_regard({"view", "--model", model(), "\U0001F600",
+                                    "--export", folder_ / "p.html"});
+  EXPECT_EQ(symbols.code, 1);
+  EXPECT_EQ(symbols.err,
+            "regard: no character of the sentence is in the model's "
+            "vocabulary\n");
   const Ended tokens =
       run_regard({"view", "--weights", folder_ / "w.safetensors", "--tokens",
                   folder_ / "none", "--export", folder_ / "p.html"});
@@ -329,6 +335,16 @@ TEST_F(ViewCommand, ServesUntilItIsInterrupted) {
   EXPECT_EQ(info["trace"]["source"], kSentence);
   EXPECT_EQ(info["can_read"], true);
   EXPECT_EQ(view.end_by(SIGINT), SIGINT);
+}
+
+// The usual port, and not the one that was tried when that failed.
+TEST_F(ViewCommand, SaysAtWhichAddressItCannotListen) {
+  if (!view::server_available()) GTEST_SKIP() << "built without cpp-httplib";
+  // An address for documents, which no machine has.
+  const Ended ended = run_regard({"view", "--model", model(), kSentence,
+                                  "--host", "203.0.113.7", "--no-open"});
+  EXPECT_EQ(ended.code, 1);
+  EXPECT_THAT(ended.err, HasSubstr("cannot listen at 203.0.113.7:8777"));
 }
 
 TEST_F(ViewCommand, TranslateShowsTheHeadsOfALayer) {

@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 
 #include <sstream>
+#include <stdexcept>
+#include <streambuf>
 
 #include "io/files.h"
 #include "regard/core/error.h"
@@ -46,6 +48,16 @@ TEST(Lines, NameTheLineThatIsNotUtf8) {
       ThrowsMessage<ParseError>(
           HasSubstr("'input' must be UTF-8; line 2 is not, at its "
                     "byte 2")));
+}
+
+// As std::cin does where standard input is a folder.
+TEST(Lines, OfAStreamThatCannotBeReadAreNoEmptyText) {
+  struct Failing : std::streambuf {
+    int_type underflow() override { throw std::runtime_error("no"); }
+  } buffer;
+  std::istream in(&buffer);
+  EXPECT_THAT([&] { read_lines(in, "input"); },
+              ThrowsMessage<IoError>(HasSubstr("cannot read 'input'")));
 }
 
 TEST(Lines, NameACompressedFile) {

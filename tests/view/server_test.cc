@@ -315,6 +315,8 @@ TEST_F(ViewServer, RefusesWhatIsNoText) {
   expect_refused(running, "{}", 422, "empty", "there must be a text");
   expect_refused(running, R"({"text": " \n\t "})", 422, "empty",
                  "there must be a text");
+  expect_refused(running, R"({"text": "\ud83d\ude00"})", 422, "unreadable",
+                 "no character of the sentence is in the model's vocabulary");
 }
 
 TEST_F(ViewServer, RefusesADirectionThatItDoesNotKnow) {
@@ -535,6 +537,68 @@ TEST_F(ViewServer, TakesNoBodyForARequest) {
       std::to_string(inner.size()) + "\r\n\r\n" + inner);
   EXPECT_THAT(answer, StartsWith("HTTP/1.1 404"));
   EXPECT_THAT(answer, Not(HasSubstr("200 OK")));
+}
+
+std::size_t answers_in(const std::string& text) {
+  std::size_t count = 0;
+  for (std::size_t at = 0; (at = text.find("HTTP/1.1 ", at)) != text.npos;
+       ++at) {
+    ++count;
+  }
+  return count;
+}
+
+TEST_F(ViewServer, TakesTheRestOfALargeBodyForNoRequest) {
+  const Running running(small_.translator.get());
+  std::string requests;
+  while (requests.size() < 70000) {
+    requests += "GET /api/info HTTP/1.1\r\nHost: localhost\r\n\r\n";
+  }
+  for (const std::string& body : {std::string(70869, 'a'), requests}) {
+    for (const char* after : {"keep-alive", "close"}) {
+      const std::string answer = running.raw(
+          "POST /api/trace HTTP/1.1\r\nHost: localhost\r\nContent-Type: "
+          "application/json\r\nConnection: " +
+          std::string(after) + "\r\nContent-Length: " +
+          std::to_string(body.size()) + "\r\n\r\n" + body);
+      EXPECT_THAT(answer, StartsWith("HTTP/1.1 413"));
+      EXPECT_EQ(answers_in(answer), 1u);
+    }
+  }
+  // Nor a body of another type, which is not read at all.
+  const std::string other = running.raw(
+      "POST /api/trace HTTP/1.1\r\nHost: localhost\r\nContent-Type: "
+      "application/jsonp\r\nContent-Length: " +
+      std::to_string(requests.size()) + "\r\n\r\n" + requests);
+  EXPECT_THAT(other, StartsWith("HTTP/1.1 415"));
+  EXPECT_EQ(answers_in(other), 1u);
+}
+
+TEST_F(ViewServer, TakesTheRestOfALateBodyForNoRequest) {
+  ServerOptions options;
+  options.limits.patience = std::chrono::milliseconds(200);
+  const Running running(small_.translator.get(), {}, options);
+  const int socket = running.connect_raw();
+  const auto say = [socket](const std::string& bytes) {
+    ::send(socket, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+  };
+  std::string answer;
+  char buffer[4096];
+  const auto hear = [&] {
+    const ssize_t got = ::recv(socket, buffer, sizeof(buffer), 0);
+    if (got > 0) answer.append(buffer, static_cast<std::size_t>(got));
+    return got > 0;
+  };
+  say("POST /api/trace HTTP/1.1\r\nHost: localhost\r\nContent-Type: "
+      "application/json\r\nContent-Length: 50\r\n\r\n{\"te");
+  EXPECT_TRUE(hear());
+  say("GET /api/info HTTP/1.1\r\nHost: localhost\r\n\r\n");
+  while (hear()) {
+  }
+  ::close(socket);
+  EXPECT_THAT(answer, AllOf(StartsWith("HTTP/1.1 400"),
+                            HasSubstr("the body did not come whole")));
+  EXPECT_EQ(answers_in(answer), 1u);
 }
 
 // Nor must what follows a head that could not be read.

@@ -203,6 +203,14 @@ TEST(TranslationTrace, RefusesABlankSentence) {
                   "Translator::trace: the sentence must have a word")));
 }
 
+TEST(TranslationTrace, RefusesASentenceOfWhichNothingIsRead) {
+  const test::SmallTranslator small;
+  EXPECT_THAT([&] { trace_translation(*small.translator, "\U0001F600"); },
+              ThrowsMessage<InvalidArgument>(HasSubstr(
+                  "view::trace_translation: no character of the sentence is "
+                  "in the model's vocabulary")));
+}
+
 TEST(LanguageTo, IsToldByTheScriptWhereOneLanguageIsChinese) {
   const tasks::Languages both{"en", "zh", true};
   EXPECT_EQ(tasks::language_to(both, "a cat"), "zh");

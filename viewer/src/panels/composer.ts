@@ -16,7 +16,17 @@ const EXAMPLES: Readonly<Record<string, readonly string[]>> = {
   de: ['Ein Hund läuft durch den Schnee.', 'Zwei Kinder spielen im Park.'],
 };
 // Asking again would bring the same answer.
-const HOPELESS = ['empty', 'too_long', 'too_large', 'direction', 'bad_request', 'no_model', 'missing_block', 'trace'];
+const HOPELESS = [
+  'empty',
+  'unreadable',
+  'too_long',
+  'too_large',
+  'direction',
+  'bad_request',
+  'no_model',
+  'missing_block',
+  'trace',
+];
 const NAMES: Readonly<Record<string, string>> = {
   en: 'English',
   zh: '中文',

@@ -13,6 +13,11 @@
 
 namespace regard::tasks {
 
+// From -10 to 10; no NaN is.
+inline bool is_length_penalty(double penalty) {
+  return std::abs(penalty) <= 10;
+}
+
 struct SearchOptions {
   std::int64_t vocab = 0;  // must be given
   std::int64_t beam = 5;

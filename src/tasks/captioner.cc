@@ -79,6 +79,8 @@ void check(const CaptionOptions& o, const CaptionerConfig& config) {
   constexpr std::int64_t kWidest = 1000;
   require(o.beam >= 1 && o.beam <= kWidest, kWhere,
           "the beam must be from 1 to ", kWidest, "; got ", o.beam);
+  require(is_length_penalty(o.length_penalty), kWhere,
+          "length_penalty must be from -10 to 10; got ", o.length_penalty);
   require(o.max_length >= 0 && o.max_length <= config.layers.max_length, kWhere,
           "max_length must be at most ", config.layers.max_length,
           ", as in training; got ", o.max_length);

@@ -113,23 +113,29 @@ struct FoundParts {
   std::vector<ByteRange> places;  // of the parts, without blanks
 };
 
-// Of text that is cut already, "wo@@ rd", a piece is no word to copy.
-void drop_fragments(std::string_view sentence, FoundParts& found) {
-  constexpr std::string_view kGoesOn = "@@";
+// Those of which drops(number) is true.
+template <typename Drops>
+void drop_parts(FoundParts& found, const Drops& drops) {
   FoundParts kept;
   for (std::size_t i = 0; i < found.parts.size(); ++i) {
-    std::string_view before =
-        sentence.substr(0, static_cast<std::size_t>(found.places[i].begin));
-    const std::size_t end = before.find_last_not_of(kBlanks);
-    before = before.substr(0, end == std::string_view::npos ? 0 : end + 1);
-    if (before.ends_with(kGoesOn) || found.parts[i].text.ends_with(kGoesOn)) {
-      continue;
-    }
+    if (drops(i)) continue;
     kept.parts.push_back(std::move(found.parts[i]));
     kept.places.push_back(found.places[i]);
   }
   found.parts = std::move(kept.parts);
   found.places = std::move(kept.places);
+}
+
+// Of text that is cut already, "wo@@ rd", a piece is no word to copy.
+void drop_fragments(std::string_view sentence, FoundParts& found) {
+  constexpr std::string_view kGoesOn = "@@";
+  drop_parts(found, [&](std::size_t i) {
+    std::string_view before =
+        sentence.substr(0, static_cast<std::size_t>(found.places[i].begin));
+    const std::size_t end = before.find_last_not_of(kBlanks);
+    before = before.substr(0, end == std::string_view::npos ? 0 : end + 1);
+    return before.ends_with(kGoesOn) || found.parts[i].text.ends_with(kGoesOn);
+  });
 }
 
 FoundParts find_parts(const text::Tokenizer& tokenizer,
@@ -184,18 +190,50 @@ FoundParts find_parts(const text::Tokenizer& tokenizer,
 }
 
 // Arrows, dingbats, emoji and what joins them: no word's part.
+bool is_symbol(char32_t c) {
+  return (c >= 0x2190 && c <= 0x2BFF) || (c >= 0x1F000 && c <= 0x1FAFF) ||
+         (c >= 0xFE00 && c <= 0xFE0F) || c == 0x200D || c == 0x20E3;
+}
+
 bool is_symbols(std::string_view text) {
   while (!text.empty()) {
     const text::Decoded c = text::decode_first(text);
-    const bool symbol = (c.code >= 0x2190 && c.code <= 0x2BFF) ||
-                        (c.code >= 0x1F000 && c.code <= 0x1FAFF) ||
-                        (c.code >= 0xFE00 && c.code <= 0xFE0F) ||
-                        c.code == 0x200D || c.code == 0x20E3 ||
-                        text::is_white_space(c.code);
-    if (!symbol) return false;
+    if (!is_symbol(c.code) && !text::is_white_space(c.code)) return false;
     text.remove_prefix(c.length);
   }
   return true;
+}
+
+// How many bytes of accents, of a letter before them, a text begins with.
+std::size_t leading_accents(std::string_view text) {
+  std::size_t end = 0;
+  while (end < text.size()) {
+    const text::Decoded c = text::decode_first(text.substr(end));
+    if (!text::is_any_mark(c.code) || is_symbol(c.code)) break;
+    end += c.length;
+  }
+  return end;
+}
+
+// With letters and their accents as one character, where there is one.
+std::string composed(std::string_view text) {
+  text::Chars chars;
+  text::decode_utf8(text, 0, chars);
+  text::normalize(chars, text::NormalForm::kC);
+  std::string out;
+  text::encode_utf8(chars, out);
+  return out;
+}
+
+// An accent that is copied without its letter would stand on any other.
+void drop_leading_accents(FoundParts& found) {
+  drop_parts(found, [&](std::size_t i) {
+    std::string& text = found.parts[i].text;
+    const std::size_t accents = leading_accents(text);
+    text.erase(0, accents);
+    found.places[i].begin += static_cast<std::int64_t>(accents);
+    return accents > 0 && text.empty();
+  });
 }
 
 bool is_wide(std::string_view text, bool at_end) {
@@ -309,9 +347,19 @@ std::vector<ByteRange> find_addresses(std::string_view text) {
 SourceText read_source(const text::Tokenizer& tokenizer,
                        std::string_view sentence) {
   FoundParts found = find_parts(tokenizer, sentence);
+  const bool is_torn = std::any_of(
+      found.parts.begin(), found.parts.end(),
+      [](const CopiedPart& part) { return leading_accents(part.text) > 0; });
+  std::string whole;
+  if (is_torn) {
+    whole = composed(sentence);
+    sentence = whole;
+    found = find_parts(tokenizer, sentence);
+  }
   if (!found.parts.empty() && !has_words(sentence, found.places)) {
     return {.head = std::string(sentence)};
   }
+  drop_leading_accents(found);
   std::size_t begin = 0, end = sentence.size();
   const auto blank_between = [&](std::size_t from, std::size_t to) {
     return sentence.substr(from, to - from).find_first_not_of(kBlanks) ==
@@ -343,6 +391,7 @@ SourceText read_source(const text::Tokenizer& tokenizer,
       source.tail.insert(0, 1, sentence[--end]);
     }
     found = find_parts(tokenizer, sentence.substr(begin, end - begin));
+    drop_leading_accents(found);
   }
   source.pieces = std::move(found.pieces);
   source.parts = std::move(found.parts);

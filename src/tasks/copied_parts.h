@@ -28,7 +28,9 @@ struct SourceText {
   std::vector<CopiedPart> parts{};     // in order
 };
 
-// An address is one piece of its own, which the model does not know.
+// An address is one piece of its own, which the model does not know. Where an
+// accent is a character without a piece (NFD), the sentence is read in NFC; an
+// accent that no letter has then is left out.
 SourceText read_source(const text::Tokenizer& tokenizer,
                        std::string_view sentence);
 

@@ -10,6 +10,7 @@
 #include "json/json.h"
 #include "regard/core/error.h"
 #include "regard/io/safetensors.h"
+#include "tasks/beam_search.h"
 #include "tasks/imported_translator.h"
 #include "tasks/imported_weights.h"
 
@@ -47,6 +48,7 @@ class Importer {
   Importer(const fs::path& folder, Json config)
       : folder_(folder),
         config_path_(folder / "config.json"),
+        generation_path_(folder / "generation_config.json"),
         config_(std::move(config)) {
     std::error_code error;
     if (!fs::exists(folder / kWeightsFile, error)) {
@@ -54,9 +56,9 @@ class Importer {
                      "; other files of weights are not read");
     }
     given_ = SafetensorsFile::open(folder / kWeightsFile).state_dict();
-    // What generation_config.json says goes before the same in config.json.
-    const fs::path path = folder / "generation_config.json";
-    if (io::is_there(path)) generation_ = read_json_object(path);
+    if (io::is_there(generation_path_)) {
+      generation_ = read_json_object(generation_path_);
+    }
   }
 
   ImportedTranslator run() {
@@ -96,6 +98,13 @@ class Importer {
     given_.erase(found);
     return tensor;
   }
+
+  // A setting of the search and the file that has it; null where none does.
+  struct Setting {
+    const Json* value = nullptr;
+    fs::path file{};
+  };
+  Setting setting(const char* key) const;
 
   std::int64_t size(const char* key, std::int64_t fallback = 0) const {
     return size_in(config_, key, config_path_, fallback);
@@ -180,9 +189,10 @@ class Importer {
   void read_t5();
   void read_tokens(const std::string& type);
   void read_bad_words();
+  void read_length_penalty();
   std::int32_t token(const char* key, std::int32_t fallback) const;
 
-  fs::path folder_, config_path_;
+  fs::path folder_, config_path_, generation_path_;
   Json config_;
   Json generation_ = Json::object();
   StateDict given_;
@@ -332,20 +342,42 @@ void Importer::read_t5() {
   }
 }
 
-std::int32_t Importer::token(const char* key, std::int32_t fallback) const {
-  for (const Json* from : {&generation_, &config_}) {
-    const Json* const found = from->find(key);
-    if (found == nullptr || found->is_null()) continue;
-    const std::int64_t vocab = result_.config.model.target_vocab;
-    if (!found->is_integer() || found->get<std::int64_t>() < 0 ||
-        found->get<std::int64_t>() >= vocab) {
-      throw_parse_error(kWhere, "'", config_path_.string(), "': ", key,
-                        " must be a piece's number, from 0 to ", vocab - 1,
-                        "; got ", io::in_quotes(found->dump()));
-    }
-    return found->get<std::int32_t>();
+// What generation_config.json says goes before the same in config.json.
+Importer::Setting Importer::setting(const char* key) const {
+  for (const Setting& of : {Setting{&generation_, generation_path_},
+                            Setting{&config_, config_path_}}) {
+    const Json* const found = of.value->find(key);
+    if (found != nullptr && !found->is_null()) return {found, of.file};
   }
-  return fallback;
+  return {};
+}
+
+std::int32_t Importer::token(const char* key, std::int32_t fallback) const {
+  const Setting found = setting(key);
+  if (found.value == nullptr) return fallback;
+  const std::int64_t vocab = result_.config.model.target_vocab;
+  if (!found.value->is_integer() || found.value->get<std::int64_t>() < 0 ||
+      found.value->get<std::int64_t>() >= vocab) {
+    throw_parse_error(kWhere, "'", found.file.string(), "': ", key,
+                      " must be a piece's number, from 0 to ", vocab - 1,
+                      "; got ", io::in_quotes(found.value->dump()));
+  }
+  return found.value->get<std::int32_t>();
+}
+
+// Scores are divided as ours are: by the length with the end, and without what
+// the decoder reads first.
+void Importer::read_length_penalty() {
+  constexpr const char* kKey = "length_penalty";
+  const Setting found = setting(kKey);
+  if (found.value == nullptr) return;
+  if (!found.value->is_number() ||
+      !is_length_penalty(found.value->get<double>())) {
+    throw_parse_error(kWhere, "'", found.file.string(), "': ", kKey,
+                      " must be a number from -10 to 10; got ",
+                      io::in_quotes(found.value->dump()));
+  }
+  result_.config.length_penalty = found.value->get<double>();
 }
 
 // [[58100], ...]: pieces that are never said.
@@ -353,24 +385,21 @@ void Importer::read_bad_words() {
   constexpr const char* kKey = "bad_words_ids";
   std::vector<std::int32_t>& never = result_.tokens.never;
   never.clear();
-  const bool generation = generation_.contains(kKey);
-  const Json& from = generation ? generation_ : config_;
-  const Json* const bad = from.find(kKey);
-  if (bad == nullptr || bad->is_null()) return;
+  const Setting found = setting(kKey);
+  if (found.value == nullptr) return;
+  const Json& bad = *found.value;
   const auto is_piece = [&](const Json& word) {
     return word.is_array() && word.size() == 1 && word[0].is_integer() &&
            word[0].get<std::int64_t>() >= 0 &&
            word[0].get<std::int64_t>() < result_.config.model.target_vocab;
   };
-  if (!bad->is_array() || !std::all_of(bad->begin(), bad->end(), is_piece)) {
-    const fs::path file =
-        generation ? folder_ / "generation_config.json" : config_path_;
-    throw_parse_error(kWhere, "'", file.string(), "': ", kKey,
+  if (!bad.is_array() || !std::all_of(bad.begin(), bad.end(), is_piece)) {
+    throw_parse_error(kWhere, "'", found.file.string(), "': ", kKey,
                       " must be a list of lists, each with one piece's number "
                       "below ",
                       result_.config.model.target_vocab);
   }
-  for (const Json& word : *bad) never.push_back(word[0].get<std::int32_t>());
+  for (const Json& word : bad) never.push_back(word[0].get<std::int32_t>());
 }
 
 void Importer::read_tokens(const std::string& type) {
@@ -391,6 +420,7 @@ void Importer::read_tokens(const std::string& type) {
                       tokens.begin, ", ", tokens.end, " and ", special.end);
   }
   read_bad_words();
+  read_length_penalty();
   result_.source = result_.target = std::move(both);
   result_.config.whole_texts = type != "marian";
 }

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <bit>
 #include <charconv>
+#include <chrono>
 #include <limits>
 #include <numeric>
 #include <optional>
@@ -42,28 +43,95 @@ class Names {
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
-bool is_date(std::string_view text) {
-  constexpr std::string_view kDate = "0000-00-00";
-  if (text.size() < kDate.size()) return false;
-  for (std::size_t i = 0; i < kDate.size(); ++i) {
-    if (kDate[i] == '0' ? !is_digit(text[i]) : text[i] != '-') return false;
-  }
-  return true;
-}
+// A date, which may have a time of day behind it, and that an offset from UTC:
+// 2024-05-31, 2024-05-31 08:15, 2024-05-31T08:15:00.25+02:00.
+class Date {
+ public:
+  explicit Date(std::string_view text) : rest_(text) {}
 
-// The digits of a date and its time, in order: 2024-05-31T08:15 is
-// 202405310815000000.
-std::int64_t time_of_date(std::string_view text) {
-  std::int64_t time = 0;
-  int digits = 18;  // as many as fit
-  for (const char c : text) {
-    if (!is_digit(c) || digits == 0) continue;
-    time = 10 * time + (c - '0');
-    --digits;
+  // Its microseconds since 1970, UTC where it names no offset; none where it is
+  // something else.
+  std::optional<std::int64_t> time() {
+    int year = 0, month = 0, day = 0;
+    if (!take_number(4, year) || !take('-') || !take_number(2, month) ||
+        !take('-') || !take_number(2, day)) {
+      return std::nullopt;
+    }
+    const std::chrono::year_month_day date =
+        std::chrono::year(year) / month / day;
+    std::int64_t micros = 0;
+    const bool understood =
+        date.ok() && (rest_.empty() || take_time_of_day(micros));
+    if (!understood || !rest_.empty()) return std::nullopt;
+    const std::int64_t days =
+        std::chrono::sys_days(date).time_since_epoch().count();
+    return days * 24 * kHour + micros;
   }
-  for (; digits > 0; --digits) time *= 10;
-  return time;
-}
+
+ private:
+  static constexpr std::int64_t kSecond = 1'000'000;
+  static constexpr std::int64_t kMinute = 60 * kSecond;
+  static constexpr std::int64_t kHour = 60 * kMinute;
+
+  bool take(char c) {
+    if (!rest_.starts_with(c)) return false;
+    rest_.remove_prefix(1);
+    return true;
+  }
+
+  bool take_number(std::size_t digits, int& number) {
+    if (rest_.size() < digits) return false;
+    number = 0;
+    for (std::size_t i = 0; i < digits; ++i) {
+      if (!is_digit(rest_[i])) return false;
+      number = 10 * number + (rest_[i] - '0');
+    }
+    rest_.remove_prefix(digits);
+    return true;
+  }
+
+  bool take_time_of_day(std::int64_t& micros) {
+    int hour = 0, minute = 0, second = 0;
+    if (!take('T') && !take(' ')) return false;
+    if (!take_number(2, hour) || !take(':') || !take_number(2, minute)) {
+      return false;
+    }
+    if (take(':') && !take_number(2, second)) return false;
+    if (hour > 23 || minute > 59 || second > 60) return false;
+    micros = hour * kHour + minute * kMinute + second * kSecond;
+    return take_fraction(micros) && take_offset(micros);
+  }
+
+  bool take_fraction(std::int64_t& micros) {
+    if (!take('.')) return true;
+    if (rest_.empty() || !is_digit(rest_.front())) return false;
+    for (std::int64_t unit = kSecond / 10;
+         !rest_.empty() && is_digit(rest_.front()); unit /= 10) {
+      micros += unit * (rest_.front() - '0');
+      rest_.remove_prefix(1);
+    }
+    return true;
+  }
+
+  // "Z", " UTC", "+02:00", "-0500".
+  bool take_offset(std::int64_t& micros) {
+    take(' ');
+    if (rest_.empty() || rest_ == "Z" || rest_ == "UTC") {
+      rest_ = {};
+      return true;
+    }
+    const bool west = take('-');
+    int hours = 0, minutes = 0;
+    if ((!west && !take('+')) || !take_number(2, hours)) return false;
+    take(':');
+    if (!rest_.empty() && !take_number(2, minutes)) return false;
+    const std::int64_t offset = hours * kHour + minutes * kMinute;
+    micros += west ? offset : -offset;
+    return true;
+  }
+
+  std::string_view rest_;
+};
 
 bool read_number(const std::string& text, double& value) {
   const char* const end = text.data() + text.size();
@@ -82,10 +150,11 @@ class Times {
  public:
   // False for one that is not of the kind of the first.
   bool read(const std::string& text, std::int64_t& time) {
-    if (!dates_) dates_ = is_date(text);
+    const std::optional<std::int64_t> of_date = Date(text).time();
+    if (!dates_) dates_ = of_date.has_value();
     if (*dates_) {
-      time = time_of_date(text);
-      return is_date(text);
+      time = of_date.value_or(0);
+      return of_date.has_value();
     }
     double number = 0;
     if (!read_number(text, number)) return false;
@@ -260,8 +329,8 @@ Interactions read_interactions(const std::filesystem::path& path,
               if (!time.empty() && !times.read(time, one.time)) {
                 throw_parse_error(
                     kWhere, "'", path.string(), "', line ", line,
-                    ": a time must be a number, or a date with the year "
-                    "first, the same in all lines; got ",
+                    ": a time must be a number, or a date as in 2024-05-31 "
+                    "or 2024-05-31T08:15:00Z, the same in all lines; got ",
                     io::in_quotes(time));
               }
               one.user = users.number(user);

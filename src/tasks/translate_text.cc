@@ -191,6 +191,8 @@ using Found = std::vector<std::vector<Translation>>;
 void mend_repetitions(const Translator& translator,
                       std::span<const std::string> sentences,
                       const TranslateOptions& options, Found& found) {
+  // What others trained says what their own programs say.
+  if (translator.is_imported()) return;
   std::vector<std::size_t> places;
   std::vector<std::string> again;
   for (std::size_t i = 0; i < sentences.size(); ++i) {
@@ -210,7 +212,9 @@ void mend_repetitions(const Translator& translator,
   }
 }
 
-// Translates sentences again whose translations have lost a number.
+// Translates sentences again whose translations have lost a number. That the
+// number is there goes before all else: before a loop, too, that cannot be
+// mended.
 void keep_numbers(const Translator& translator,
                   std::span<const std::string> sentences,
                   const TranslateOptions& options, Found& found) {
@@ -237,6 +241,8 @@ void keep_numbers(const Translator& translator,
       again.push_back(tried.back() ? tried.back()->sentence() : "");
     }
     Found other = translator.translate(again, options);
+    // A sentence may lead astray with a stand-in and not with its number.
+    mend_repetitions(translator, again, options, other);
     std::vector<Lost> still;
     for (std::size_t i = 0; i < lost.size(); ++i) {
       std::optional<std::string> text;
@@ -288,10 +294,7 @@ std::vector<Translation> translate_one_way(const Translator& translator,
   }
   Found found = translator.translate(sentences, options);
   if (!translator.config().whole_texts) {
-    // What others trained says what their own programs say.
-    if (!translator.is_imported()) {
-      mend_repetitions(translator, sentences, options, found);
-    }
+    mend_repetitions(translator, sentences, options, found);
     keep_numbers(translator, sentences, options, found);
   }
   std::vector<Translation> results(texts.size());

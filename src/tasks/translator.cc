@@ -37,6 +37,9 @@ void check(const TranslateOptions& options, const Languages& languages) {
   require(options.max_length >= 0 && options.batch >= 1, where,
           "max_length must not be negative and batch positive; got ",
           options.max_length, " and ", options.batch);
+  require(is_length_penalty(options.length_penalty.value_or(1)), where,
+          "length_penalty must be from -10 to 10; got ",
+          options.length_penalty.value_or(1));
   require(options.no_repeat_ngram >= 0, where,
           "no_repeat_ngram must not be negative; got ",
           options.no_repeat_ngram);
@@ -73,6 +76,8 @@ void check_fits(const text::Tokenizer& tokenizer, std::int64_t vocab) {
 Translator::Translator(TranslatorConfig config,
                        std::unique_ptr<text::Tokenizer> tokenizer,
                        StateDict weights, ops::WeightStorage storage) {
+  require(is_length_penalty(config.length_penalty), "Translator",
+          "length_penalty must be from -10 to 10; got ", config.length_penalty);
   // One tokenizer serves both sides.
   check_vocabulary(tokenizer.get(), config.model.source_vocab);
   check_vocabulary(tokenizer.get(), config.model.target_vocab);
@@ -280,7 +285,8 @@ class Translator::Search {
     SearchOptions search;
     search.vocab = model.target_vocab;
     search.beam = options_.beam;
-    search.length_penalty = options_.length_penalty;
+    search.length_penalty =
+        options_.length_penalty.value_or(parts_.config.length_penalty);
     search.max_length = options_.max_length;
     search.no_repeat_ngram = options_.no_repeat_ngram;
     search.limit = model.max_length;
@@ -344,9 +350,12 @@ TranslationTrace Translator::trace(const std::string& sentence,
   check(options, config().languages);
   const std::vector<Source> sources =
       encode({&sentence, 1}, *this, parts_->tokens, options.to);
-  require(!sources.empty() && !sources.front().text.pieces.empty(),
-          "Translator::trace", "the sentence must have a word; it is blank");
+  require(!sources.empty(), "Translator::trace",
+          "the sentence must have a word; it is blank");
   const Source& source = sources.front();
+  if (source.text.pieces.empty()) {
+    return {.text = source.text.head + source.text.tail};
+  }
   const Search search(*this, options);
   const Hypothesis best =
       search({sources, !source.text.parts.empty()}, options.threads)

@@ -6,6 +6,7 @@
 #include "json/json.h"
 #include "regard/core/error.h"
 #include "regard/tasks/translator.h"
+#include "tasks/beam_search.h"
 #include "tasks/imported_translator.h"
 #include "tasks/model_folder.h"
 #include "text/tokenizers.h"
@@ -101,6 +102,8 @@ nn::TransformerConfig with_decoder(const nn::EncoderConfig& c,
 }
 
 std::string config_to_json(const TranslatorConfig& config) {
+  require(is_length_penalty(config.length_penalty), "config_to_json",
+          "length_penalty must be from -10 to 10; got ", config.length_penalty);
   const nn::TransformerConfig& m = config.model;
   Json model = {
       {"model_dim", m.model_dim},
@@ -131,14 +134,16 @@ std::string config_to_json(const TranslatorConfig& config) {
   if (m.output_bias) model["output_bias"] = true;
   if (m.copy) model["copy"] = true;
   if (m.embedding_scale != 0) model["embedding_scale"] = m.embedding_scale;
-  return Json{{"kind", config.whole_texts ? kSummarizerKind : kTranslatorKind},
-              {"languages",
-               {{"source", config.languages.source},
-                {"target", config.languages.target},
-                {"both_directions", config.languages.both_directions}}},
-              {"model", model}}
-             .dump(2) +
-         "\n";
+  Json root = {{"kind", config.whole_texts ? kSummarizerKind : kTranslatorKind},
+               {"languages",
+                {{"source", config.languages.source},
+                 {"target", config.languages.target},
+                 {"both_directions", config.languages.both_directions}}},
+               {"model", model}};
+  if (config.length_penalty != 1) {
+    root["length_penalty"] = config.length_penalty;
+  }
+  return root.dump(2) + "\n";
 }
 
 TranslatorConfig config_from_json(const std::string& text,
@@ -159,6 +164,12 @@ TranslatorConfig config_from_json(const std::string& text,
     config.languages.both_directions =
         languages.at("both_directions").get<bool>();
     config.model = model_from(root.at("model"), name);
+    config.length_penalty = root.value("length_penalty", 1.0);
+    if (!is_length_penalty(config.length_penalty)) {
+      throw_parse_error("Translator::load", "'", name,
+                        "': length_penalty must be from -10 to 10; got ",
+                        config.length_penalty);
+    }
   } catch (const JsonError& error) {
     throw_parse_error("Translator::load", "'", name,
                       "' is no config of a translator: ", error.what());

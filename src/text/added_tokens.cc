@@ -14,7 +14,7 @@ bool is_word_char(char32_t c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
            (c >= '0' && c <= '9') || c == '_';
   }
-  static const Regex word("\\w");
+  static const Regex word("\\w", Regex::WordCharacters::kRust);
   bool found = false;
   std::string text;
   encode_utf8({{c, {}}}, text);

@@ -54,13 +54,11 @@ class Lowercase : public Normalizer {
   void apply(Chars& chars) const override { lower_case(chars); }
 };
 
-void strip_marks(Chars& chars) {
-  std::erase_if(chars, [](const Char& c) { return is_mark(c.code); });
-}
-
 class StripAccents : public Normalizer {
  public:
-  void apply(Chars& chars) const override { strip_marks(chars); }
+  void apply(Chars& chars) const override {
+    std::erase_if(chars, [](const Char& c) { return is_any_mark(c.code); });
+  }
 };
 
 bool is_chinese(char32_t c) {
@@ -85,7 +83,8 @@ class Bert : public Normalizer {
     if (chinese_apart_) put_chinese_apart(chars);
     if (strip_accents_) {
       normalize(chars, NormalForm::kD);
-      strip_marks(chars);
+      // Fewer than StripAccents: vowel signs of Indic scripts stay.
+      std::erase_if(chars, [](const Char& c) { return is_mark(c.code); });
     }
     if (lowercase_) lower_case(chars);
   }

@@ -389,8 +389,9 @@ std::unique_ptr<PreTokenizer> make_pre_tokenizer(const Field& field,
   if (type == "Metaspace") return std::make_unique<Metaspace>(field);
   if (type == "Split") return make_split(field);
   if (type == "Whitespace") {
-    return std::make_unique<Split>(Regex("\\w+|[^\\w\\s]+"), Behavior::kRemoved,
-                                   true);
+    return std::make_unique<Split>(
+        Regex("\\w+|[^\\w\\s]+", Regex::WordCharacters::kRust),
+        Behavior::kRemoved, true);
   }
   if (type == "WhitespaceSplit") {
     return std::make_unique<SplitChars>(is_white_space, Behavior::kRemoved);

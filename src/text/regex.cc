@@ -19,13 +19,31 @@ constexpr std::uint32_t kMatchLimit = 10'000'000;
 constexpr std::uint32_t kHeapLimit = 64 * 1024;  // KiB
 constexpr std::size_t kLongestPattern = 1 << 16;
 
-constexpr const char* kWordParts =
-    "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\x{200C}\\x{200D}";
+// The members of \w, within a set and alone: Unicode's, in Rust. Oniguruma has
+// the joiners in neither, and superscript digits and fractions of Latin-1 in
+// the latter.
+struct WordClass {
+  std::string in_set, alone;
+};
+WordClass word_class(Regex::WordCharacters words) {
+  const std::string common = "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}";
+  if (words == Regex::WordCharacters::kRust) {
+    const std::string all = common + "\\x{200C}\\x{200D}";
+    return {all, all};
+  }
+  return {common, common + "\\x{B2}\\x{B3}\\x{B9}\\x{BC}-\\x{BE}"};
+}
 
-// Oniguruma's \s and \w are Unicode's White_Space and word characters; PCRE2's
-// differ in a few. Sets inside sets, which PCRE2 takes for letters, are
+// \b: where words of the characters in `set` begin or end.
+std::string word_boundary(const std::string& set) {
+  return "(?:(?<=" + set + ")(?!" + set + ")|(?<!" + set + ")(?=" + set + "))";
+}
+
+// Oniguruma's \s, \w and \b go by Unicode's White_Space and word characters;
+// PCRE2's differ in a few. Sets inside sets, which PCRE2 takes for letters, are
 // refused.
-std::string translated(std::string_view pattern) {
+std::string translated(std::string_view pattern, Regex::WordCharacters words) {
+  const WordClass word = word_class(words);
   std::string out;
   bool inside = false;  // a [set]
   std::size_t set_start = 0;
@@ -36,9 +54,13 @@ std::string translated(std::string_view pattern) {
       if (next == 's' || next == 'S') {
         out += next == 's' ? "\\p{White_Space}" : "\\P{White_Space}";
       } else if (next == 'w') {
-        out += inside ? kWordParts : std::string("[") + kWordParts + "]";
+        out += inside ? word.in_set : "[" + word.alone + "]";
       } else if (next == 'W' && !inside) {
-        out += std::string("[^") + kWordParts + "]";
+        out += "[^" + word.alone + "]";
+      } else if (next == 'b' && !inside) {
+        out += word_boundary("[" + word.alone + "]");
+      } else if (next == 'B' && !inside) {
+        out += "(?!" + word_boundary("[" + word.alone + "]") + ")";
       } else {
         require(next != 'h' && next != 'H' && next != 'W', "Regex", "\\", next,
                 inside ? " in a set" : "", " is not supported");
@@ -81,11 +103,11 @@ void Regex::Free::operator()(pcre2_match_context* context) const {
 
 Regex::~Regex() = default;
 
-Regex::Regex(std::string_view pattern) {
+Regex::Regex(std::string_view pattern, WordCharacters words) {
   require(pattern.size() <= kLongestPattern, "Regex",
           "a pattern may have at most ", kLongestPattern, " bytes; this has ",
           pattern.size());
-  const std::string ours = translated(pattern);
+  const std::string ours = translated(pattern, words);
   int error = 0;
   PCRE2_SIZE place = 0;
   code_.reset(pcre2_compile(

@@ -18,9 +18,14 @@ namespace regard::text {
 // threads may search with it.
 class Regex {
  public:
+  // Whose \w, \W, \b and \B: Oniguruma searches for the patterns of a
+  // tokenizer's file, Rust's regex for those that Hugging Face's code has.
+  enum class WordCharacters { kOniguruma, kRust };
+
   // Throws InvalidArgument with the reason for a pattern that PCRE2 does not
   // take, or would take for something else than Oniguruma does.
-  explicit Regex(std::string_view pattern);
+  explicit Regex(std::string_view pattern,
+                 WordCharacters words = WordCharacters::kOniguruma);
   ~Regex();
   Regex(Regex&&) noexcept = default;
   Regex& operator=(Regex&&) noexcept = default;

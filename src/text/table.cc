@@ -40,7 +40,8 @@ class Reader {
 
   void read_without_header(Kind kind) {
     while (next_line()) {
-      std::vector<std::string> row = fields(kind);
+      std::vector<std::string> row =
+          row_.empty() ? first_fields(kind) : fields(kind);
       if (row_.empty()) row_.resize(row.size());
       if (row.size() != row_.size()) {
         fail("there must be ", row_.size(),
@@ -67,7 +68,7 @@ class Reader {
     if (kind == Kind::kJsonLines) {
       return Json::parse_or_null(current_).contains(column);
     }
-    const std::vector<std::string> names = fields(kind);
+    const std::vector<std::string> names = first_fields(kind);
     return std::find(names.begin(), names.end(), column) != names.end();
   }
 
@@ -105,6 +106,17 @@ class Reader {
   std::vector<std::string> fields(Kind kind) {
     if (kind == Kind::kOther) return blank_fields();
     return kind == Kind::kTsv ? tab_fields() : comma_fields();
+  }
+
+  // With \r alone for the ends of lines, the whole file is the first of them.
+  std::vector<std::string> first_fields(Kind kind) {
+    std::vector<std::string> first = fields(kind);
+    for (const std::string& field : first) {
+      if (field.find('\r') != std::string::npos) {
+        fail("lines must end with \\n or \\r\\n; here they end with \\r alone");
+      }
+    }
+    return first;
   }
 
   std::vector<std::string> blank_fields() const {
@@ -177,7 +189,7 @@ class Reader {
       line_ = 1;
       fail("there must be a header that names the columns; the file is blank");
     }
-    header_ = fields(kind);
+    header_ = first_fields(kind);
     for (const std::string& column : wanted_) {
       const auto found = std::find(header_.begin(), header_.end(), column);
       if (found == header_.end()) {

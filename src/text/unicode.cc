@@ -165,6 +165,12 @@ bool is_mark(char32_t c) {
   return c >= 0x300 && category(c) == UTF8PROC_CATEGORY_MN;
 }
 
+bool is_any_mark(char32_t c) {
+  if (c < 0x300) return false;
+  const auto kind = category(c);
+  return kind >= UTF8PROC_CATEGORY_MN && kind <= UTF8PROC_CATEGORY_ME;
+}
+
 bool is_other(char32_t c) {
   const auto kind = category(c);
   return kind == UTF8PROC_CATEGORY_CC || kind == UTF8PROC_CATEGORY_CF ||

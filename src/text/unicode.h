@@ -40,6 +40,7 @@ bool is_white_space(char32_t c);
 bool is_punctuation(char32_t c);  // the P categories
 bool is_numeric(char32_t c);      // the N categories
 bool is_mark(char32_t c);         // Mn
+bool is_any_mark(char32_t c);     // the M categories
 bool is_other(char32_t c);        // control, format, private use
 
 // Unicode's default mapping, whatever the neighbours: a capital I with a dot

@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "io/files.h"
+
 namespace regard::tasks {
 namespace {
 
@@ -67,6 +69,40 @@ TEST(CopiedParts, SymbolsAtTheEndsAreNotTranslated) {
   const SourceText alone = read_source(*words(), smile);
   EXPECT_EQ(alone.head + alone.tail, smile);
   EXPECT_THAT(alone.pieces, IsEmpty());
+}
+
+// A piece for each letter, and one for an e with an acute accent.
+std::unique_ptr<text::Tokenizer> letters() {
+  const testing::TemporaryFolder folder;
+  testing::write_text(folder / "tokenizer.json",
+                      R"({"decoder":{"type":"Fuse"},"model":{"type":"BPE",
+                          "unk_token":"?","merges":[],"vocab":{"?":0," ":1,
+                          "c":2,"a":3,"f":4,"e":5,"x":6,"\u00e9":7}}})");
+  return text::load_tokenizer(folder / "tokenizer.json");
+}
+
+TEST(CopiedParts, AnAccentIsReadWithItsLetter) {
+  const auto tokenizer = letters();
+  const SourceText apart = read_source(*tokenizer, "cafe\xCC\x81 Q");
+  EXPECT_EQ(apart.pieces, read_source(*tokenizer, "caf\xC3\xA9 Q").pieces);
+  ASSERT_EQ(apart.parts.size(), 1u);
+  EXPECT_EQ(apart.parts[0].text, "Q");
+  EXPECT_EQ(apart.parts[0].begin, 5);
+}
+
+TEST(CopiedParts, AnAccentThatNoLetterHasIsLeftOut) {
+  const auto tokenizer = letters();
+  for (const char* text : {"x\xCC\x84 Q face", "x\xCC\x84Q face"}) {
+    const SourceText source = read_source(*tokenizer, text);
+    ASSERT_EQ(source.parts.size(), 1u) << text;
+    EXPECT_EQ(source.parts[0].text, "Q");
+  }
+  EXPECT_THAT(read_source(*tokenizer, "x\xCC\x84 face").parts, IsEmpty());
+  // What chooses the look of an emoji is none.
+  const std::string look = "\xEF\xB8\x8F";
+  const SourceText source = read_source(*tokenizer, "x" + look + " face");
+  ASSERT_EQ(source.parts.size(), 1u);
+  EXPECT_EQ(source.parts[0].text, look);
 }
 
 class Copying : public ::testing::Test {

@@ -6,6 +6,7 @@ import json
 import os
 import pathlib
 import subprocess
+import unicodedata
 import unittest
 
 PROGRAM = os.environ.get("REGARD_PROGRAM", "build/dev/bin/regard")
@@ -35,6 +36,14 @@ class TheProgramCopies(unittest.TestCase):
     def test_signs(self):
         parts = ["\U0001f600", "\U0001f389\U0001f389", "\u2603", "\U00020bb7"]
         self.check(parts, ["I love you {}", "{} I love you.", "I love {} and tea.", "{}"], "zh")
+
+    def test_accents_of_their_own(self):
+        lines = ["I like caf\u00e9.", "The na\u00efve girl from Malm\u00f6 eats cr\u00eapes."]
+        apart = [unicodedata.normalize("NFD", line) for line in lines]
+        self.assertNotEqual(lines, apart)
+        self.assertEqual(translated(apart, "--to", "zh"), translated(lines, "--to", "zh"))
+        # No character is an x with a macron.
+        self.assertNotIn("\u0304", translated(["The mean is x\u0304 here."], "--to", "zh")[0])
 
     def test_numbers(self):
         parts = ["25.50", "555-0199", "13800138000", "2.0.1", "3-1", "2019"]

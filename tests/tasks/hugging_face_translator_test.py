@@ -27,6 +27,7 @@ PROGRAM = os.environ.get("REGARD_PROGRAM", "build/dev/bin/regard")
 VOCAB = 97
 PAD, END, UNKNOWN, BEGIN = 0, 1, 2, 3
 WORDS = [f"w{i}" for i in range(4, VOCAB)]
+MOST = 12  # tokens of a translation
 LONG = 150  # tokens: beyond the distances that T5 tells apart
 
 
@@ -120,23 +121,29 @@ class Families(unittest.TestCase):
             self.assertLessEqual(error.max(), 2 * allowed.max(), name)
 
     def check_texts(self, model, folder, family, beam):
-        lines = sentences()
-        most = 12
+        expected = self.generated(model, folder, family, beam)
+        self.assertEqual(self.translated(folder, beam), expected)
+        self.assertGreater(len(set(expected)), len(expected) // 5)  # a model that says one thing proves nothing
+
+    def generated(self, model, folder, family, beam):
+        """With the length penalty that the model has."""
         tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
         expected = []
-        for line in lines:
+        for line in sentences():
             ids = tokenizer(line, add_special_tokens=False)["input_ids"] + [END]
             if family == "bart":
                 ids = [BEGIN] + ids
-            said = model.generate(torch.tensor([ids]), num_beams=beam, do_sample=False, max_new_tokens=most,
-                                  early_stopping=beam > 1, length_penalty=1.0,
+            said = model.generate(torch.tensor([ids]), num_beams=beam, do_sample=False, max_new_tokens=MOST,
+                                  early_stopping=beam > 1,
                                   use_cache=family == "bart" or family.startswith("marian"))  # T5's needs equal depths
             expected.append(tokenizer.decode(said[0], skip_special_tokens=True))
-        done = subprocess.run([PROGRAM, "translate", "--model", folder, "--beam", str(beam), "--max-length", str(most)],
-                              input="\n".join(lines) + "\n", capture_output=True, text=True)
+        return expected
+
+    def translated(self, folder, beam):
+        done = subprocess.run([PROGRAM, "translate", "--model", folder, "--beam", str(beam), "--max-length", str(MOST)],
+                              input="\n".join(sentences()) + "\n", capture_output=True, text=True)
         self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertEqual(done.stdout.split("\n")[:-1], expected)
-        self.assertGreater(len(set(expected)), len(lines) // 5)  # a model that says one thing proves nothing
+        return done.stdout.split("\n")[:-1]
 
     def test_marian(self):
         self.check("marian")
@@ -152,6 +159,26 @@ class Families(unittest.TestCase):
 
     def test_t5_gated_and_untied(self):
         self.check("t5_gated")
+
+    def test_length_penalty(self):
+        """Of generation_config.json, as transformers writes it; of config.json, where older models have it."""
+        model = make_model("marian")
+        model.final_logits_bias[0, END] += 4  # else none ever ends, and all hypotheses are equally long
+        model.generation_config.num_beams = 4
+        found = []
+        for penalty in (0.0, 3.0):
+            model.generation_config.length_penalty = penalty
+            with tempfile.TemporaryDirectory() as folder:
+                save(model, folder)
+                found.append(self.generated(model, folder, "marian", 4))
+                self.assertEqual(self.translated(folder, 4), found[-1])
+                generation, config = (pathlib.Path(folder) / f"{name}.json" for name in ("generation_config", "config"))
+                settings = json.loads(generation.read_text())
+                self.assertEqual(settings.pop("length_penalty"), penalty)
+                generation.write_text(json.dumps(settings))
+                config.write_text(json.dumps({**json.loads(config.read_text()), "length_penalty": penalty}))
+                self.assertEqual(self.translated(folder, 4), found[-1])
+        self.assertNotEqual(*found)
 
     def test_what_does_not_fit_is_named(self):
         def refusal(change):
@@ -171,6 +198,7 @@ class Families(unittest.TestCase):
         self.assertIn("activation function 'tanh'", refusal(lambda c, _: c.update(feed_forward_proj="tanh")))
         self.assertIn("model that does not translate: 'bert'", refusal(lambda c, _: c.update(model_type="bert")))
         self.assertIn("must be float32 [98, 24]", refusal(lambda c, _: c.update(vocab_size=98)))
+        self.assertIn("length_penalty must be a number from -10 to 10; got", refusal(lambda c, _: c.update(length_penalty="x")))
         self.assertIn("has no model.safetensors", refusal(lambda _, f: (f / "model.safetensors").unlink()))
 
 

@@ -91,8 +91,8 @@ TEST_F(Log, NamesTheLineThatIsWrong) {
                 ThrowsMessage<ParseError>(HasSubstr(words)));
   };
   refused("a.tsv", "user\titem\ttime\nu\ta\t1\nu\tb\tsoon\n", {},
-          "line 3: a time must be a number, or a date with the year first, the "
-          "same in all lines; got 'soon'");
+          "line 3: a time must be a number, or a date as in 2024-05-31 or "
+          "2024-05-31T08:15:00Z, the same in all lines; got 'soon'");
   refused("b.tsv", "user\titem\ttime\nu\ta\t1\nu\tb\t2024-01-01\n", {},
           "line 3: a time must be");
   refused("c.tsv", "user\titem\nu\ta\n", {},
@@ -190,6 +190,30 @@ TEST_F(Log, SortsNumbersAndDatesAsTimes) {
                          "u\ta\t2023-12-31 23:59\n"),
                     0),
               ElementsAre("a", "b", "c", "d"));
+  // 03:59, 04:00 and 04:00:00.25 of 1 June, and 5 June, in UTC.
+  EXPECT_THAT(taken(read("c.tsv",
+                         "user\titem\ttime\n"
+                         "u\td\t2024-06-05\n"
+                         "u\tb\t2024-05-31T23:00:00-05:00\n"
+                         "u\tc\t2024-06-01T06:00:00.25+0200\n"
+                         "u\ta\t2024-06-01 03:59 UTC\n"),
+                    0),
+              ElementsAre("a", "b", "c", "d"));
+}
+
+TEST_F(Log, RefusesDatesThatItWouldSortWrongly) {
+  for (const std::string date :
+       {"2024-05-31 9:15", "2024-05-31T", "2024-05-31T08", "2024-05-31T0815",
+        "2024-05-31 08:15 PM", "2024-05-31 08:60", "2024-13-01", "2024-02-30",
+        "2024-05-31T08:15:00.", "2024-05-31T08:15+2", "2024-05-311"}) {
+    EXPECT_THAT(
+        [&] {
+          read("a.tsv", "user\titem\ttime\nu\ta\t2024-05-31\nu\tb\t" + date);
+        },
+        ThrowsMessage<ParseError>(
+            HasSubstr("the same in all lines; got '" + date + "'")))
+        << date;
+  }
 }
 
 TEST(RankingScore, IsWhatTheFormulasSay) {

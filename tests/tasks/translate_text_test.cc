@@ -108,6 +108,14 @@ TEST(TranslateTexts, SaysNothingOverAndOver) {
   }
   EXPECT_GT(lost, 0);
   EXPECT_GT(kept, 0);
+  // Nor where the number was lost, and another one stood in for it.
+  for (char c = 'a'; c <= 'z'; ++c) {
+    for (const std::string number : {"2019", "3.5"}) {
+      const std::string after = translated(std::string(1, c) + " " + number);
+      EXPECT_FALSE(has_repetition(after)) << after;
+      EXPECT_THAT(after, HasSubstr(number));
+    }
+  }
   // It is said again where the sentence says so itself.
   const std::string again = "a a a a a";
   EXPECT_EQ(translated(again), whole(again));

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <iostream>
+#include <limits>
 #include <set>
 
 #include "io/files.h"
@@ -353,6 +354,61 @@ TEST(TranslatorConfig, OfASummarizerIsOfAnotherKindAndMayCopy) {
   EXPECT_TRUE(read.model.copy);
 }
 
+TEST(TranslatorConfig, MaySayHowLengthCounts) {
+  TranslatorConfig config = small_config(23);
+  EXPECT_THAT(config_to_json(config), ::testing::Not(HasSubstr("penalty")));
+  config.length_penalty = 1.4;
+  const std::string text = config_to_json(config);
+  EXPECT_EQ(config_from_json(text, "config.json").length_penalty, 1.4);
+  std::string wrong = text;
+  wrong.replace(wrong.find("1.4"), 3, "1e9");
+  EXPECT_THAT([&] { config_from_json(wrong, "config.json"); },
+              ThrowsMessage<ParseError>(HasSubstr(
+                  "'config.json': length_penalty must be from -10 to 10")));
+  config.length_penalty = std::numeric_limits<double>::quiet_NaN();
+  EXPECT_THAT([&] { config_to_json(config); },
+              ThrowsMessage<InvalidArgument>(HasSubstr(
+                  "config_to_json: length_penalty must be from -10 to 10; "
+                  "got nan")));
+}
+
+// Longer outputs have more of it to divide by.
+TEST(Translator, TakesTheLengthPenaltyOfItsConfigUnlessAskedOtherwise) {
+  const auto translator = [](double penalty) {
+    TranslatorConfig config = small_config(23);
+    config.length_penalty = penalty;
+    std::string words;
+    for (char c = 'a'; c <= 't'; ++c) words += std::string(1, c) + " ";
+    nn::Transformer model(config.model, 3);
+    return Translator(
+        config, text::make_word_tokenizer(std::vector<std::string>{words}),
+        model.parameters());
+  };
+  const std::vector<std::string> sentences{"a b c"};
+  const auto score = [&](double penalty, const TranslateOptions& options) {
+    return translator(penalty).translate(sentences, options)[0][0].score;
+  };
+  const TranslateOptions asked{.beam = 1, .length_penalty = 2};
+  EXPECT_NE(score(2, {.beam = 1}), score(1, {.beam = 1}));
+  EXPECT_EQ(score(2, {.beam = 1}), score(1, asked));
+  EXPECT_EQ(score(1, asked), score(5, asked));
+}
+
+TEST(Translator, TracesTheTextAloneWhereAllOfItIsCopied) {
+  auto tokenizer = words_of(toy_language(50, 1));
+  const TranslatorConfig config = small_config(tokenizer->size());
+  const nn::Transformer model(config.model, 1);
+  const Translator translator(config, std::move(tokenizer), model.parameters());
+  const std::string smile = " \xF0\x9F\x98\x80";
+  const TranslationTrace copied = translator.trace(smile);
+  EXPECT_EQ(copied.text, smile);
+  EXPECT_TRUE(copied.source.empty() && copied.written.empty());
+  EXPECT_FALSE(translator.trace("sun" + smile).source.empty());
+  EXPECT_THAT([&] { translator.trace(" "); },
+              ThrowsMessage<InvalidArgument>(
+                  HasSubstr("the sentence must have a word; it is blank")));
+}
+
 TEST(TranslationPairs, OfATableHaveTargetsOnOneLine) {
   const TemporaryFolder folder;
   write_text(folder / "t.csv",
@@ -395,6 +451,9 @@ TEST(Translator, RefusesOptionsThatMakeNoSense) {
   refusal({.beam = 2, .nbest = 3}, "sun",
           "nbest must be from 1 to the beam, 2");
   refusal({.batch = 0}, "sun", "batch positive; got 0 and 0");
+  refusal({.length_penalty = std::numeric_limits<double>::quiet_NaN()}, "sun",
+          "length_penalty must be from -10 to 10; got nan");
+  refusal({.length_penalty = 11}, "sun", "from -10 to 10; got 11");
   refusal({.to = "de"}, "sun", "the model translates into yot; got 'de'");
   refusal({}, "sun sun sun sun sun sun sun sun",
           "a sentence may have at most 8 pieces; sentence 1 has 9");

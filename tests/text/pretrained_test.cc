@@ -175,6 +175,63 @@ TEST_F(Pretrained, APatternThatNeverEndsIsGivenUp) {
                         "up: match limit exceeded"));
 }
 
+// A text is one word where there is no pre-tokenizer.
+std::string word_level(const std::string& steps, const std::string& words) {
+  return "{" + steps + R"(,"model":{"type":"WordLevel","unk_token":"?",
+      "vocab":{"?":0)" +
+         words + "}}}";
+}
+
+TEST_F(Pretrained, PatternsHaveOnigurumasWordsAndWhitespaceHasRusts) {
+  const auto count = [&](const std::string& pre_tokenizer,
+                         const std::string& text) {
+    return load("tokenizer.json",
+                word_level("\"pre_tokenizer\":" + pre_tokenizer, ""))
+        ->encode(text)
+        .size();
+  };
+  const auto matches = [&](const std::string& pattern,
+                           const std::string& text) {
+    return count(R"({"type":"Split","behavior":"Removed","invert":true,
+                     "pattern":{"Regex":")" +
+                     pattern + "\"}}",
+                 text);
+  };
+  const std::string whitespace = R"({"type":"Whitespace"})";
+  // Joiners between letters, as Persian has them; x squared.
+  for (const char* joined :
+       {"\xD9\x85\xE2\x80\x8C\xD8\xAE", "x\xE2\x80\x8Dy"}) {
+    EXPECT_EQ(matches(R"(\\w+)", joined), 2u);
+    EXPECT_EQ(matches(R"([\\w]+)", joined), 2u);
+    EXPECT_EQ(count(whitespace, joined), 1u);
+  }
+  EXPECT_EQ(matches(R"(\\w+)", "x\xC2\xB2"), 1u);
+  EXPECT_EQ(count(whitespace, "x\xC2\xB2"), 2u);
+  EXPECT_EQ(matches(R"(\\w)", "\xC2\xB2"), 1u);
+  EXPECT_EQ(matches(R"([\\w])", "\xC2\xB2"), 0u);
+  // A mark that encloses a letter is of its word.
+  EXPECT_EQ(matches(R"(\\b\\w)", "x\xE2\x83\x9Dy z"), 2u);
+  EXPECT_EQ(matches(R"(\\B\\w)", "x\xE2\x83\x9Dy z"), 2u);
+}
+
+TEST_F(Pretrained, AccentsAreAllMarksAndInBertThoseWithoutAWidth) {
+  const std::string tamil =
+      "\xE0\xAE\xA4\xE0\xAE\xAE\xE0\xAE\xBF"
+      "\xE0\xAE\xB4\xE0\xAF\x8D";
+  const std::string words = R"(,"xy":1,"\u0ba4\u0bae\u0bb4":2,
+                               "\u0ba4\u0bae\u0bbf\u0bb4":3)";
+  const auto all =
+      load("tokenizer.json",
+           word_level(R"("normalizer":{"type":"StripAccents"})", words));
+  EXPECT_THAT(all->encode("x\xE2\x83\x9Dy"), ElementsAre(1));
+  EXPECT_THAT(all->encode(tamil), ElementsAre(2));
+  const auto some = load("tokenizer.json",
+                         word_level(R"("normalizer":{"type":"BertNormalizer",
+                            "lowercase":false,"strip_accents":true})",
+                                    words));
+  EXPECT_THAT(some->encode(tamil), ElementsAre(3));
+}
+
 TEST_F(Pretrained, ThreadsMayShareOne) {
   const auto tokenizer = load("tokenizer.json", byte_level());
   std::vector<std::jthread> threads;

@@ -59,6 +59,24 @@ TEST_F(TableFile, OfJsonHasNamedFields) {
   EXPECT_THAT(table.columns[1], ElementsAre("3", "n"));
 }
 
+// Else all of it would be a header, and a table without rows.
+TEST_F(TableFile, WithTheLineEndsOfOldMacsIsRefused) {
+  const std::string message =
+      "line 1: lines must end with \\n or \\r\\n; here they end with \\r alone";
+  expect_refusal("mac.csv", "text,label\rgood food,positive\rbad,negative\r",
+                 message);
+  expect_refusal("mac.tsv", "text\tlabel\rgood food\tpositive\r", message);
+  const auto refused = [&](const auto& read) {
+    EXPECT_THAT(read, ThrowsMessage<ParseError>(HasSubstr(message)));
+  };
+  refused([&] { has_column(folder_ / "mac.csv", "label"); });
+  write_text(folder_ / "log.txt", "u a 1\ru b 2\r");
+  refused([&] { read_table_without_header(folder_ / "log.txt"); });
+  // Within a quoted field it is text.
+  EXPECT_THAT(read("a.csv", "text,label\n\"a\rb\",c\n").columns[0],
+              ElementsAre("a\rb"));
+}
+
 TEST_F(TableFile, NamesTheLineThatIsWrong) {
   expect_refusal("a.tsv", "text\tlabel\na\tb\nc\n",
                  "a.tsv', line 3: there must be 2 fields, as in the header; "

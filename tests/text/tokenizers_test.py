@@ -333,6 +333,23 @@ class ByteLevelTest(Compare):
         tokenizer.post_processor = processors.RobertaProcessing(("</s>", 2), ("<s>", 1), trim_offsets=True, add_prefix_space=True)
         self.save_and_compare(tokenizer, "roberta.json", offsets=False)
 
+    def test_accents(self):
+        lines = [line.encode() for line in ("\u0939\u093f\u0928\u094d\u0926\u0940 \u0915\u093e\u0932\u0940",
+                                            "\u0ba4\u0bae\u0bbf\u0bb4\u0bcd", "a\u20ddb", "cafe\u0301")]
+        for normalizer in (normalizers.Sequence([normalizers.NFKD(), normalizers.StripAccents()]),
+                           normalizers.BertNormalizer(lowercase=False, strip_accents=True)):
+            tokenizer = self.byte_level(pre_tokenizers.ByteLevel(add_prefix_space=False), "accents.json", normalizer)
+            self.save_and_compare(tokenizer, "accents.json", offsets=False, lines=lines)
+
+    def test_word_characters(self):
+        lines = [line.encode() for line in ("\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645", "x\u00b2", "a\u200db", "\u00bd a\u20ddb",
+                                            "\u24b6\u0903_1 \u0663")]
+        last = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+        for pre in (pre_tokenizers.Whitespace(), *(pre_tokenizers.Split(Regex(pattern), "isolated")
+                                                   for pattern in (r"\w+", r"[\w]+", r"\W", r"[^\w\s]", r"\b\w", r"\B\w"))):
+            tokenizer = self.byte_level(pre_tokenizers.Sequence([pre, last]), "words.json")
+            self.same_words(*self.save_and_compare(tokenizer, "words.json", offsets=False, lines=lines))
+
     def test_vocab_and_merges(self):
         tokenizer = self.byte_level(pre_tokenizers.ByteLevel(add_prefix_space=False), "plain.json")
         folder = self.path("files")

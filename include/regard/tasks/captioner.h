@@ -62,8 +62,9 @@ ExampleTask make_caption_task(const CaptionerConfig& config,
                               Threads threads = {});
 
 struct CaptionOptions {
-  std::int64_t beam = 1;        // 1 is greedy
-  double length_penalty = 1;    // scores are divided by length^penalty
+  std::int64_t beam = 1;  // 1 is greedy
+  // Scores are divided by length^penalty, from -10 to 10.
+  double length_penalty = 1;
   std::int64_t max_length = 0;  // in pieces; 0 means that of training
   bool align = false;           // keep where each piece looked
   Threads threads = {};

@@ -52,6 +52,7 @@ class ExampleTask : public train::TrainingTask {
                                  std::uint64_t seed,
                                  StateDict& gradients) override;
   nn::LossSum validate() override;
+  bool holds_out() const override { return !held_out_batches_.empty(); }
   void set_compute(Compute compute) override { compute_ = compute; }
 
  private:

@@ -40,12 +40,13 @@ struct InteractionFormat {
   std::filesystem::path scratch = {};
 };
 
-// Reads a log. Times are numbers, or dates with the year first (2024-05-31,
-// 2024-05-31T08:15:00Z), the same for all; lines of one time stay in their
-// order. Users come in the order of the file, items by how often they are in
-// what is learnt from, then by name. Throws as read_table() does, and
-// ParseError, with its line, for a time that is neither. The log is read line
-// by line and never held as text.
+// Reads a log. Times are numbers, or dates with the year first, the same for
+// all: 2024-05-31, 2024-05-31 08:15, 2024-05-31T08:15:00.25+02:00, where one
+// without an offset is in UTC. Lines of one time stay in their order. Users
+// come in the order of the file, items by how often they are in what is learnt
+// from, then by name. Throws as read_table() does, and ParseError, with its
+// line, for a time that is neither. The log is read line by line and never held
+// as text.
 Interactions read_interactions(const std::filesystem::path& path,
                                const InteractionFormat& format = {});
 

@@ -18,9 +18,10 @@ namespace regard::tasks {
 // digits (25.50, 14:30) or of four digits or more that the translation does not
 // have is put where the model puts another one. Where a translation says the
 // same words four times in a row, and the sentence does not, it is made again
-// without repeating two tokens; not for a model that is imported. The score is
-// the mean of the sentences'. A model that reads texts whole gets each line as
-// it is. Where options.to is empty, the script of each text as a whole tells.
+// without repeating two tokens; not for a model that is imported. A number that
+// only a repetitive translation has is kept with it. The score is the mean of
+// the sentences'. A model that reads texts whole gets each line as it is. Where
+// options.to is empty, the script of each text as a whole tells.
 //
 // options.nbest and align must be 1 and false. Throws what
 // Translator::translate throws.

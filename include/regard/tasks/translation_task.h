@@ -24,6 +24,7 @@ class TranslationTask : public train::TrainingTask {
                                  std::uint64_t seed,
                                  StateDict& gradients) override;
   nn::LossSum validate() override;
+  bool holds_out() const override { return !held_out_batches_.empty(); }
   void set_compute(Compute compute) override { model_.set_compute(compute); }
 
  private:

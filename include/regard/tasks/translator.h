@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -26,6 +27,8 @@ struct TranslatorConfig {
   // at a time. One that was trained here reads the end of a sentence where a
   // line ends, copies no unknown characters, and its kind is another.
   bool whole_texts = false;
+  // Of translations, where TranslateOptions does not say; from -10 to 10.
+  double length_penalty = 1;
 };
 
 // The layers of an encoder, and as wide ones of a decoder: one table for both
@@ -34,9 +37,11 @@ nn::TransformerConfig with_decoder(const nn::EncoderConfig& encoder,
                                    std::int64_t decoder_layers);
 
 struct TranslateOptions {
-  std::int64_t beam = 5;        // 1 is greedy
-  std::int64_t nbest = 1;       // at most `beam`
-  double length_penalty = 1;    // scores are divided by length^penalty
+  std::int64_t beam = 5;   // 1 is greedy
+  std::int64_t nbest = 1;  // at most `beam`
+  // Scores are divided by length^penalty, from -10 to 10; none: as the model
+  // has it.
+  std::optional<double> length_penalty = {};
   std::int64_t max_length = 0;  // of an output; 0 means 2 * source + 20
   // Never repeat a sequence of so many tokens; 0: repetitions are allowed.
   std::int64_t no_repeat_ngram = 0;
@@ -58,13 +63,14 @@ struct Translation {
   std::vector<std::vector<float>> alignment;
 };
 
-// A translation, and what every head looked at while it came to be.
+// A translation, and what every head looked at while it came to be. All but
+// `text` is empty where the model reads nothing, because all is copied.
 struct TranslationTrace {
-  std::string text;
-  std::vector<std::string> source;   // what the encoder read
-  std::vector<std::string> read;     // what each step of the decoder read
-  std::vector<std::string> written;  // and wrote, the end with it if it came
-  nn::AttentionTrace weights;        // a step is a target row
+  std::string text{};
+  std::vector<std::string> source{};   // what the encoder read
+  std::vector<std::string> read{};     // what each step of the decoder read
+  std::vector<std::string> written{};  // and wrote, the end with it if it came
+  nn::AttentionTrace weights{};        // a step is a target row
 };
 
 // A model that translates. It is a folder: config.json, model.safetensors, and
@@ -107,7 +113,8 @@ class Translator {
   // batches of its own.
   //
   // Characters that the pieces do not know, and addresses of the web and of
-  // mail, are copied into the translation, to where it looked at them most.
+  // mail, are copied into the translation, to where it looked at them most. An
+  // accent without a letter that it makes one character with is left out.
   //
   // Throws InvalidArgument for options that make no sense, and for a sentence
   // that is not UTF-8 or has more pieces than the model can read.
@@ -116,9 +123,9 @@ class Translator {
       const TranslateOptions& options = {}) const;
 
   // The best translation of one sentence as translate() gives it, with the
-  // weights of all layers and heads. options.nbest and align make no
-  // difference. Throws what translate() throws, and InvalidArgument for a blank
-  // sentence.
+  // weights of all layers and heads; the text alone where all of it is copied.
+  // options.nbest and align make no difference. Throws what translate() throws,
+  // and InvalidArgument for a blank sentence.
   TranslationTrace trace(const std::string& sentence,
                          const TranslateOptions& options = {}) const;
 
@@ -145,7 +152,8 @@ void save_translator(const std::filesystem::path& folder,
                      const text::Tokenizer& tokenizer, const StateDict& weights,
                      DType stored = DType::kFloat32);
 
-// The config as its file has it, and back. Throws ParseError.
+// The config as its file has it, and back. Throws InvalidArgument for a
+// length_penalty that is out of range, and ParseError.
 std::string config_to_json(const TranslatorConfig& config);
 TranslatorConfig config_from_json(const std::string& text,
                                   const std::string& name);

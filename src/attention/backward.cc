@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "attention/backward.h"
 
-#include <algorithm>
 #include <array>
-#include <cstdlib>
 #include <cstring>
 
+#include "attention/checks.h"
 #include "attention/engine.h"
 #include "attention/untyped.h"
 
@@ -15,23 +14,6 @@ namespace {
 
 constexpr const char* kWhere = "attention_backward";
 using Extents = std::array<std::int64_t, 4>;
-
-// Whether two elements may be one: then threads would write it at once. Each
-// dimension must step over all that smaller steps reach.
-bool may_overlap(const Extents& shape, const Extents& strides) {
-  if (std::count(shape.begin(), shape.end(), 0) > 0) return false;
-  std::array<std::size_t, 4> dims{0, 1, 2, 3};
-  const auto step = [&](std::size_t dim) { return std::abs(strides[dim]); };
-  std::sort(dims.begin(), dims.end(),
-            [&](std::size_t a, std::size_t b) { return step(a) < step(b); });
-  std::int64_t reach = 0;
-  for (const std::size_t dim : dims) {
-    if (shape[dim] == 1) continue;
-    if (step(dim) <= reach) return true;
-    reach += (shape[dim] - 1) * step(dim);
-  }
-  return false;
-}
 
 void check_gradient(const Elements& gradient, const Extents& shape,
                     const char* name) {

@@ -96,7 +96,7 @@ class Bf16Engine {
            .rows = e.q_len * p_.group,
            .head = kernels::bf16_head(
                memory + starts[static_cast<std::size_t>(unit - first)],
-               e.kv_len, p_.d_k, p_.d_v)});
+               e.kv_len, p_.d_k, p_.d_v, score_options(p_.options))});
     }
     return last;
   }

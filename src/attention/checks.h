@@ -2,8 +2,12 @@
 // Rules that more than one call of attention has.
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <span>
 
 #include "regard/attention/attention.h"
@@ -42,15 +46,33 @@ void check_score_options(const BasicAttentionOptions<Real>& options,
           "softcap must be finite and not negative; it is ", options.softcap);
 }
 
-// For what threads write, row by row: no two may be one.
+// Whether two elements may be one: then threads would write it at once. Each
+// dimension must step over all that smaller steps reach.
+template <std::size_t Rank>
+bool may_overlap(const std::array<std::int64_t, Rank>& shape,
+                 const std::array<std::int64_t, Rank>& strides) {
+  if (std::count(shape.begin(), shape.end(), 0) > 0) return false;
+  const auto step = [&](std::size_t dim) { return std::abs(strides[dim]); };
+  for (std::size_t dim = 0; dim < Rank; ++dim) {
+    if (shape[dim] == 1) continue;
+    std::int64_t reach = 0;
+    for (std::size_t other = 0; other < Rank; ++other) {
+      if (other != dim && step(other) <= step(dim)) {
+        reach += (shape[other] - 1) * step(other);
+      }
+    }
+    if (step(dim) <= reach) return true;
+  }
+  return false;
+}
+
+// For what threads write, row by row.
 template <typename T, int Rank>
 void check_rows_apart(const TensorView<T, Rank>& view, const char* where,
                       const char* name) {
-  for (int dim = 0; dim + 1 < Rank && view.size() > 0; ++dim) {
-    require(view.stride(dim) != 0 || view.extent(dim) <= 1, where,
-            "the rows of ", name, " must not overlap; its strides are ",
-            ShapeText{view.strides()});
-  }
+  require(!may_overlap(view.shape(), view.strides()), where, "the rows of ",
+          name, " must not overlap; its strides are ",
+          ShapeText{view.strides()});
 }
 
 }  // namespace regard::detail

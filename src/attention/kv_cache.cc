@@ -213,7 +213,7 @@ void KVCache::truncate(std::int64_t sequence, std::int64_t length) {
           "]; it is ", length);
   const std::int64_t from =
       std::max<std::int64_t>(0, length - options().window);
-  require(length == 0 || length == now || store_->holds(sequence, from), kWhere,
+  require(length == now || store_->holds(sequence, from, length), kWhere,
           "the ring must still hold the window at the new length, the tokens [",
           from, ", ", length, "); it holds those from ",
           (*store_)[sequence].held_from, " on");
@@ -250,7 +250,7 @@ StateDict KVCache::prefix(std::int64_t sequence, std::int64_t length) const {
   const std::int64_t now = (*store_)[sequence].length;
   require(length >= 0 && length <= now, kWhere, "length must lie in [0, ", now,
           "]; it is ", length);
-  require(store_->holds(sequence, 0), kWhere,
+  require(store_->holds(sequence, 0, length), kWhere,
           "the ring must still hold every token; the first after those that "
           "are kept is ",
           (*store_)[sequence].held_from);

@@ -378,7 +378,7 @@ void KVStore::give_back(KVSequence& s, std::size_t pages_left) {
 void KVStore::truncate(std::int64_t sequence, std::int64_t length) {
   KVSequence& s = sequences_[static_cast<std::size_t>(sequence)];
   s.length = length;
-  if (length == 0) s.held_from = 0;
+  if (length <= first_tokens()) s.held_from = 0;
   if (options_.kind == KVCacheKind::kPaged) {
     give_back(s, static_cast<std::size_t>((length + options_.page_tokens - 1) /
                                           options_.page_tokens));

@@ -47,10 +47,9 @@ class KVStore {
   std::int64_t free_pages() const {
     return static_cast<std::int64_t>(free_.size());
   }
-  // Whether the tokens from `from` on, and the first that a ring keeps, are
-  // all there.
-  bool holds(std::int64_t sequence, std::int64_t from) const {
-    return (*this)[sequence].held_from <= from;
+  // Whether tokens [from, to) are all there.
+  bool holds(std::int64_t sequence, std::int64_t from, std::int64_t to) const {
+    return to <= first_tokens() || (*this)[sequence].held_from <= from;
   }
 
   // The block that holds token 16 * number, which must be there.
@@ -94,6 +93,10 @@ class KVStore {
   std::byte* v_block(const Place& place, std::int64_t kv_head) const;
   std::size_t slab_bytes(std::int64_t blocks) const;
 
+  // Those in the blocks that a ring never overwrites.
+  std::int64_t first_tokens() const {
+    return first_blocks_ * kernels::kBlockKeys;
+  }
   // Whether an append that ends at token `end` leaves this token's block.
   bool survives(std::int64_t token, std::int64_t end) const;
   void write_key(std::byte* block, std::int64_t lane, const std::byte* k,

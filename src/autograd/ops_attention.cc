@@ -3,6 +3,7 @@
 #include <array>
 #include <vector>
 
+#include "attention/entry_masks.h"
 #include "kernels/rope.h"
 #include "kernels/rows.h"
 #include "ops/rows.h"
@@ -64,7 +65,8 @@ struct AttentionStep {
   Variable out;
   std::shared_ptr<float> log_sum_exp;  // [heads, rows]
   PackedAttentionOptions options;
-  std::vector<std::int64_t> q_offsets, kv_offsets;
+  bool packed = false;
+  std::vector<std::int64_t> q_offsets, kv_offsets;  // [sentences + 1]
 
   bool rotates() const { return !options.rotary_cos.is_null(); }
 
@@ -73,14 +75,14 @@ struct AttentionStep {
   // 8 to 32 keys, as long at 256, and 0.7 of it at 1024.
   bool is_long() const {
     const auto sentences = static_cast<std::int64_t>(kv_offsets.size()) - 1;
-    return kv_offsets.back() >= 512 * sentences;
+    return k.matrix.rows() >= 512 * sentences;
   }
 
   AttentionOptions call() const {
     AttentionOptions call;
     call.mask = options.mask;
     call.dropout = {options.dropout, options.dropout_seed};
-    call.sequences = {q_offsets, kv_offsets};
+    if (packed) call.sequences = {q_offsets, kv_offsets};
     if (log_sum_exp != nullptr) {
       call.log_sum_exp = {log_sum_exp.get(),
                           {1, options.heads, q.matrix.rows()}};
@@ -88,6 +90,20 @@ struct AttentionStep {
     if (is_long()) call.compute = tape->compute();
     call.threads = tape->threads();
     return call;
+  }
+
+  // Throws where attention_forward will, which refuses before it writes; a
+  // rotation would have written by then.
+  void check() const {
+    const AttentionOptions own = call();
+    const auto heads = [&](const HeadColumns& h, std::int64_t count) {
+      return detail::ConstElements(
+          ConstUntypedView<4>(heads_of(h, count, options.head_dim)));
+    };
+    const detail::Problem<float> problem(
+        heads(q, options.heads), heads(k, options.kv_heads),
+        heads(v, options.kv_heads), own, kWhere);
+    detail::EntryMasks<float>{problem};
   }
 
   // The gradient of a matrix: straight into its place if nothing is there yet,
@@ -208,6 +224,12 @@ void check_rotary(const PackedAttentionOptions& o,
   }
 }
 
+std::vector<std::int64_t> offsets_or_all(std::span<const std::int64_t> offsets,
+                                         bool packed, std::int64_t rows) {
+  if (!packed) return {0, rows};
+  return {offsets.begin(), offsets.end()};
+}
+
 }  // namespace
 
 Variable attention(Tape& tape, const HeadColumns& q, const HeadColumns& k,
@@ -221,9 +243,8 @@ Variable attention(Tape& tape, const HeadColumns& q, const HeadColumns& k,
   check_apart(q, width, k, kv_width, "q and k");
   check_apart(q, width, v, kv_width, "q and v");
   check_apart(k, kv_width, v, kv_width, "k and v");
-  check_rotary(options, options.q_offsets);
-  check_rotary(options, options.kv_offsets);
   const std::int64_t rows = q.matrix.rows();
+  const bool packed = !options.q_offsets.empty() || !options.kv_offsets.empty();
   AttentionStep step{
       &tape,
       q,
@@ -234,8 +255,9 @@ Variable attention(Tape& tape, const HeadColumns& q, const HeadColumns& k,
                       v.matrix.needs_gradient()),
       nullptr,
       options,
-      std::vector(options.q_offsets.begin(), options.q_offsets.end()),
-      std::vector(options.kv_offsets.begin(), options.kv_offsets.end())};
+      packed,
+      offsets_or_all(options.q_offsets, packed, rows),
+      offsets_or_all(options.kv_offsets, packed, k.matrix.rows())};
   if (step.out.needs_gradient()) {
     step.log_sum_exp = tape.memory(options.heads * rows);
   }
@@ -247,6 +269,9 @@ Variable attention(Tape& tape, const HeadColumns& q, const HeadColumns& k,
            options, offsets, Rotation::kForward, tape.threads());
   };
   if (step.rotates()) {
+    step.check();
+    check_rotary(options, step.q_offsets);
+    check_rotary(options, step.kv_offsets);
     rotate_columns(q, options.heads, step.q_offsets);
     rotate_columns(k, options.kv_heads, step.kv_offsets);
   }

@@ -14,17 +14,6 @@ using ops::over_row_blocks;
 constexpr const char* kWhere = "autograd::embedding";
 constexpr std::int64_t kBlock = 64;
 
-// The place of each token in its sentence.
-std::vector<std::int64_t> places_of(std::span<const std::int64_t> offsets) {
-  std::vector<std::int64_t> places;
-  for (std::size_t s = 1; s < offsets.size(); ++s) {
-    for (std::int64_t i = offsets[s - 1]; i < offsets[s]; ++i) {
-      places.push_back(i - offsets[s - 1]);
-    }
-  }
-  return places;
-}
-
 struct EmbeddingStep {
   Tape* tape = nullptr;
   Variable table, positions, out;
@@ -87,7 +76,7 @@ Variable embedding(Tape& tape, const Variable& table,
     require(options.positions.columns() == width, kWhere,
             "positions must have the table's ", width, " columns; they have ",
             options.positions.columns());
-    places = places_of(options.offsets);
+    places = ops::places_of(options.offsets);
     require(static_cast<std::int64_t>(places.size()) == rows, kWhere,
             "offsets must cover the tokens, which are ", rows, "; they cover ",
             places.size());

@@ -109,6 +109,29 @@ std::unique_ptr<text::Tokenizer> make_tokenizer(const TrainTranslateFlags& f,
   return text::train_sentencepiece(lines, options);
 }
 
+bool have_same_pieces(const text::Tokenizer& a, const text::Tokenizer& b) {
+  if (a.size() != b.size()) return false;
+  for (std::int64_t i = 0; i < a.size(); ++i) {
+    const auto id = static_cast<std::int32_t>(i);
+    if (a.piece(id) != b.piece(id)) return false;
+  }
+  return true;
+}
+
+// The one that the start of the run has written. It cannot change: the settings
+// tell how it was learnt, but of --tokenizer they do not.
+std::unique_ptr<text::Tokenizer> written_tokenizer(
+    const TrainTranslateFlags& f, const TrainingFolder& folder) {
+  auto written = text::load_tokenizer(folder.path());
+  if (f.tokenizer.empty()) return written;
+  const auto given = text::load_tokenizer(f.tokenizer);
+  require(have_same_pieces(*written, *given), kCommand, "the training in '",
+          folder.path().string(),
+          "' goes on with the tokenizer that it began with; --tokenizer '",
+          f.tokenizer, "' is another one");
+  return written;
+}
+
 tasks::TranslatorConfig config_of(const TrainTranslateFlags& f,
                                   std::int64_t vocab) {
   tasks::TranslatorConfig config;
@@ -237,7 +260,7 @@ void run_train_translate(const TrainTranslateFlags& f, Ranks& ranks) {
   // A run that goes on reads the tokenizer that its start has written. One that
   // came to no checkpoint may have had other settings.
   const bool goes_on = folder.goes_on();
-  const auto tokenizer = goes_on ? text::load_tokenizer(folder.path())
+  const auto tokenizer = goes_on ? written_tokenizer(f, folder)
                          : start ? std::move(start->tokenizer)
                                  : make_tokenizer(f, pairs);
   tasks::TranslatorConfig config =

@@ -14,6 +14,7 @@
 #include "cli/stopped.h"
 #include "cli/training_screen.h"
 #include "io/atomic_file.h"
+#include "io/read_file.h"
 #include "json/json.h"
 #include "regard/core/error.h"
 #include "train/checkpoint.h"
@@ -40,7 +41,8 @@ const char* reason(train::Ending ending) {
 double best_loss(const train::RunHistory& history) {
   double best = std::nan("");
   for (const train::MilestoneReport& milestone : history.milestones) {
-    if (milestone.best) best = milestone.likelihood;
+    best =
+        std::fmin(best, milestone.likelihood);  // not NaN, if one is a number
   }
   return best;
 }
@@ -189,11 +191,28 @@ std::string learning_lines(const LearningFlags& f,
 
 void write_card(const fs::path& folder, const std::string& text,
                 const char* command) {
-  const fs::path path = folder / "README.md";
-  if (fs::exists(path)) return;
-  io::AtomicFile file(path, command);
-  file.write(text);
-  file.commit();
+  const fs::path shown = folder / "README.md";
+  // As it was written here: where the other differs, the user has added to it.
+  const fs::path own = folder / "training" / "card.md";
+  const auto content = [command](const fs::path& path) {
+    return fs::exists(path) ? io::read_file(path, command) : "";
+  };
+  const auto write = [&text, command](const fs::path& path) {
+    io::AtomicFile file(path, command);
+    file.write(text);
+    file.commit();
+  };
+  const std::string before = content(shown);
+  const bool is_own = !fs::exists(shown) || before == content(own);
+  write(own);
+  if (is_own) {
+    write(shown);
+  } else if (before != text) {
+    std::fprintf(stderr,
+                 "'%s' is not as this program wrote it and stays as it is; the "
+                 "card of this training is in '%s'\n",
+                 shown.c_str(), own.c_str());
+  }
 }
 
 void add_settings(const std::string& json,

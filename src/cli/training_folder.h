@@ -57,7 +57,7 @@ class TrainingFolder {
     const char* caution;
   };
   // Prints what the held-out data came to, a line or nothing, and writes the
-  // card, unless the user has written one. For rank 0.
+  // card. For rank 0.
   void finish(const Outcome& outcome, const std::string& score,
               const Card& card) const;
 
@@ -70,7 +70,8 @@ class TrainingFolder {
 };
 
 // The lines of a model's card that are the same for every task, and the file
-// itself: README.md, unless the user has written one.
+// itself: README.md. One that the user has written or changed is left alone,
+// with a note on standard error; training/card.md has the new one then.
 std::string learning_lines(const LearningFlags& flags,
                            const TrainingFolder::Outcome& outcome,
                            const char* unit);

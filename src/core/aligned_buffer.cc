@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "regard/core/aligned_buffer.h"
 
+#include <array>
 #include <cstdint>
 #include <new>
+#include <utility>
 #include <vector>
 
 #if defined(__linux__)
@@ -55,9 +57,12 @@ void AlignedBuffer::Free::operator()(std::byte* data) const noexcept {
 
 namespace {
 
+std::array<AlignedBuffer, 2>& scratches_of_this_thread() {
+  thread_local std::array<AlignedBuffer, 2> buffers;  // of each Scratch
+  return buffers;
+}
 AlignedBuffer& scratch_of_this_thread(Scratch scratch) {
-  thread_local AlignedBuffer buffers[2];
-  return buffers[static_cast<int>(scratch)];
+  return scratches_of_this_thread()[static_cast<std::size_t>(scratch)];
 }
 
 std::vector<void (*)() noexcept>& releases_of_this_thread() {
@@ -86,6 +91,13 @@ void release_thread_scratch() noexcept {
 
 void detail::release_with_scratch(void (*release)() noexcept) {
   releases_of_this_thread().push_back(release);
+}
+
+detail::ScratchAside::ScratchAside() noexcept
+    : kept_(std::move(scratches_of_this_thread())) {}
+
+detail::ScratchAside::~ScratchAside() {
+  scratches_of_this_thread() = std::move(kept_);
 }
 
 }  // namespace regard

@@ -16,6 +16,7 @@
 #include <sched.h>
 #endif
 
+#include "core/kept_memory.h"
 #include "regard/core/error.h"
 #include "regard/core/interrupt.h"
 #include "regard/core/team.h"
@@ -342,6 +343,8 @@ void InterruptScope::poll() {
   const auto now = std::chrono::steady_clock::now();
   if (now - scope->asked_ < kInterval) return;
   scope->asked_ = now;
+  // It may call regard: a handler of Python's signals can do anything.
+  const detail::ScratchAside aside;
   if (scope->wanted_()) throw Interrupted();
 }
 

@@ -7,6 +7,7 @@
 #include <variant>
 #include <vector>
 
+#include "attention/checks.h"
 #include "attention/untyped.h"
 #include "dist/block.h"
 #include "dist/by_heads.h"
@@ -52,6 +53,14 @@ void check(const ConstUntypedView<4>& q, const ConstUntypedView<4>& k,
               q.shape[2] == out.shape[2],
           kWhere,
           "batch, keys of k and v, and queries of q and out must agree");
+  require(out.shape[3] == v.shape[3], kWhere,
+          "out must be as wide as v; out is ", ShapeText{out.shape}, ", v is ",
+          ShapeText{v.shape});
+  const std::array<std::int64_t, 3> rows{q.shape[0], q.shape[1], q.shape[2]};
+  require(options.log_sum_exp.is_null() || options.log_sum_exp.shape() == rows,
+          kWhere, "log_sum_exp must be [batch, heads, own queries]; it is ",
+          ShapeText{options.log_sum_exp.shape()}, ", q is ",
+          ShapeText{q.shape});
   // What is cut by heads must have all of them; the rest is checked where it is
   // used.
   const auto has_all = [&q](std::int64_t count, const char* name) {
@@ -89,6 +98,9 @@ void check_gradient(const UntypedView<4>& gradient,
                (gradient.strides[3] == 1 || gradient.shape[3] <= 1)),
           kWhere, "the gradient of ", name, " must have its shape and type, ",
           "and a last stride of 1");
+  require(!detail::may_overlap(gradient.shape, gradient.strides), kWhere,
+          "the rows of the gradient of ", name,
+          " must not overlap; its strides are ", ShapeText{gradient.strides});
 }
 
 }  // namespace
@@ -104,6 +116,8 @@ void attention_forward(Communicator& ranks, ConstUntypedView<4> q,
                        ConstUntypedView<4> k, ConstUntypedView<4> v,
                        UntypedView<4> out, const AttentionOptions& options) {
   check(q, k, v, as_const(out), options);
+  detail::check_rows_apart(detail::Elements(out), kWhere, "out");
+  detail::check_rows_apart(options.log_sum_exp, kWhere, "log_sum_exp");
   if (ranks.size() == 1) {
     return regard::attention_forward(q, k, v, out, options);
   }

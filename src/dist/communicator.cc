@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "regard/dist/communicator.h"
 
-#include <cstring>
-
 #include "regard/core/error.h"
 
 namespace regard::dist {
@@ -78,30 +76,6 @@ void all_gather(Communicator& ranks,
     receives.push_back({i, parts[static_cast<std::size_t>(i)]});
   }
   ranks.start(sends, receives);
-  ranks.finish();
-}
-
-void all_to_all(Communicator& ranks,
-                std::span<const std::span<const std::byte>> sends,
-                std::span<const std::span<std::byte>> receives) {
-  const auto own = static_cast<std::size_t>(ranks.rank());
-  require(std::ssize(sends) == ranks.size() &&
-              std::ssize(receives) == ranks.size() &&
-              sends[own].size() == receives[own].size(),
-          "all_to_all", "there must be one message for each of ", ranks.size(),
-          " ranks, and this rank's own as long here as there; got ",
-          sends.size(), " and ", receives.size());
-  std::vector<Outgoing> out;
-  std::vector<Incoming> in;
-  for (int i = 0; i < ranks.size(); ++i) {
-    if (i == ranks.rank()) continue;
-    out.push_back({i, sends[static_cast<std::size_t>(i)]});
-    in.push_back({i, receives[static_cast<std::size_t>(i)]});
-  }
-  ranks.start(out, in);
-  if (!sends[own].empty()) {
-    std::memcpy(receives[own].data(), sends[own].data(), sends[own].size());
-  }
   ranks.finish();
 }
 

@@ -9,6 +9,8 @@
 #define REGARD_KERNELS_SCORE_OPS_INL_H_
 #endif
 
+#include <limits>
+
 #include "kernels/attention_forward.h"
 #include "kernels/exp2-inl.h"
 #include "kernels/log2.h"
@@ -27,8 +29,7 @@ HWY_INLINE Vec hide_unless(hn::Mask<Tag> seen, Vec score) {
 class Softcap {
  public:
   HWY_INLINE explicit Softcap(float cap)
-      : in_(cap == 0 ? 0 : static_cast<float>(kLn2) / cap),
-        out_(cap * kLog2E) {}
+      : in_(cap == 0 ? 0 : inverse(cap)), out_(cap * kLog2E) {}
 
   // tanh(score / cap), of which the other two are functions.
   HWY_INLINE Vec tangent(Vec score) const {
@@ -43,6 +44,12 @@ class Softcap {
   }
 
  private:
+  // Finite, however small the cap: a score of 0 times infinity would be NaN.
+  static HWY_INLINE float inverse(float cap) {
+    return HWY_MIN(static_cast<float>(kLn2) / cap,
+                   std::numeric_limits<float>::max());
+  }
+
   float in_, out_;
 };
 

@@ -22,14 +22,24 @@ std::int64_t count(const auto& values) {
   return static_cast<std::int64_t>(values.size());
 }
 
+struct EntryRange {
+  std::int64_t begin, end;
+};
+// Those of `batch` entries that may be asked about: of packed sequences, each
+// binds the mask anew, and must not look at all the others.
+EntryRange entries_of(const MaskSizes& sizes, std::int64_t batch) {
+  if (sizes.only_batch < 0 || batch <= 1) return {0, batch};
+  return {sizes.only_batch, sizes.only_batch + 1};
+}
+
 void check_lengths(std::span<const std::int64_t> lengths, const char* name,
                    std::int64_t limit, const MaskSizes& sizes,
                    const char* where) {
   require(count(lengths) == sizes.batch, where, "mask lengths need one ", name,
           " length for each batch entry; batch is ", sizes.batch,
           ", lengths are ", lengths.size());
-  for (std::int64_t b = 0; b < sizes.batch; ++b) {
-    if (sizes.only_batch >= 0 && b != sizes.only_batch) continue;
+  const EntryRange entries = entries_of(sizes, sizes.batch);
+  for (std::int64_t b = entries.begin; b < entries.end; ++b) {
     require(lengths[b] >= 0 && lengths[b] <= limit, where, "a mask's ", name,
             " length must lie in [0, ", limit, "]; that of batch entry ", b,
             " is ", lengths[b]);
@@ -163,14 +173,13 @@ bool BoundMask::leaves_all(const Rule& rule) const {
                     : full;
   };
   const bool by_batch = rule.kind != Rule::Kind::kDocuments;
-  const bool one_batch = sizes_.only_batch >= 0;
-  const std::int64_t batches = by_batch ? extent(0, sizes_.batch) : 1;
+  const EntryRange batches =
+      entries_of(sizes_, by_batch ? extent(0, sizes_.batch) : 1);
   const std::int64_t heads = extent(1, 1);
   const std::int64_t queries = extent(2, sizes_.q_len);
   // The last query has the fewest keys when lengths limit the queries.
   const std::int64_t first = rule.kind == Rule::Kind::kLengths ? last : 0;
-  for (std::int64_t b = 0; b < batches; ++b) {
-    if (one_batch && batches > 1 && b != sizes_.only_batch) continue;
+  for (std::int64_t b = batches.begin; b < batches.end; ++b) {
     for (std::int64_t h = 0; h < heads; ++h) {
       for (std::int64_t q = first; q < queries; ++q) {
         if (!covers(b, h, q)) return false;

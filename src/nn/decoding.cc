@@ -14,6 +14,7 @@
 #include "nn/decoder_weights.h"
 #include "nn/relative_bias.h"
 #include "nn/trace_recorder.h"
+#include "ops/rows.h"
 #include "regard/attention/attention.h"
 #include "regard/attention/weights.h"
 
@@ -26,17 +27,6 @@ using ops::Rows;
 
 constexpr const char* kStart = "TransformerDecoder::start";
 constexpr const char* kTrace = "TransformerDecoder::trace";
-
-// The place of each token in its sentence.
-std::vector<std::int64_t> places_of(std::span<const std::int64_t> offsets) {
-  std::vector<std::int64_t> places;
-  for (std::size_t s = 1; s < offsets.size(); ++s) {
-    for (std::int64_t i = offsets[s - 1]; i < offsets[s]; ++i) {
-      places.push_back(i - offsets[s - 1]);
-    }
-  }
-  return places;
-}
 
 std::optional<float> score_scale(const TransformerConfig& c) {
   if (c.attention_scale == 0) return std::nullopt;
@@ -199,7 +189,7 @@ void DecoderState::Memory::encode(const TransformerDecoder::Sources& sources,
                                   ResidualStream& stream) {
   const TransformerConfig& c = w->config;
   tables = w->tables.for_places(c, sources.longest());
-  const std::vector<std::int64_t> places = places_of(sources.offsets);
+  const std::vector<std::int64_t> places = ops::places_of(sources.offsets);
   if (sources.tokens == nullptr) {
     std::copy_n(sources.rows.data(), sources.size() * c.model_dim,
                 stream.x.data());

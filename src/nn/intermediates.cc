@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "nn/intermediates.h"
 
-#include <cmath>
+#include "attention/checks.h"
 
 namespace regard::nn::detail {
 namespace {
@@ -55,16 +55,13 @@ AttentionOptions attention_options(const MultiHeadAttentionConfig& c,
 AppendedKey appended_key(const MultiHeadAttentionConfig& c,
                          const StateDict& parameters, const Intermediates& acts,
                          const AttentionOptions& attention) {
-  const float usual_scale =
-      c.score == Score::kCosine
-          ? 1.0f
-          : 1.0f / std::sqrt(static_cast<float>(c.head_dim));
   return {.q = acts.q.heads(c.heads),
           .key = per_kv_head(values_of(parameters, "bias_k"), c.kv_heads),
           .value = per_kv_head(values_of(parameters, "bias_v"), c.kv_heads),
           .index = acts.k.rows().extent(1),
           .score = c.score,
-          .scale = c.scale.value_or(usual_scale),
+          .scale = regard::detail::checked_scale(attention, c.head_dim,
+                                                 "MultiHeadAttention"),
           .head_scales = attention.head_scales,
           .softcap = attention.softcap,
           .dropout = attention.dropout};

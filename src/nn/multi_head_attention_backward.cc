@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <array>
 #include <utility>
 #include <vector>
 
@@ -23,6 +24,25 @@ void check_shape(const TensorView<float, 3>& gradient,
           "the gradient of ", name, " must have its shape; the gradient is ",
           ShapeText{gradient.shape()}, ", ", name, " is ",
           ShapeText{input.shape()});
+}
+
+// What another layer saved has other widths, or heads cut elsewhere.
+void check_is_of_layer(const detail::Inputs& in, const Intermediates& acts,
+                       const MultiHeadAttentionConfig& c) {
+  const std::array saved{in.query.extent(2),
+                         in.key.extent(2),
+                         in.value.extent(2),
+                         acts.q.rows().extent(2),
+                         acts.k.rows().extent(2),
+                         acts.v.rows().extent(2),
+                         acts.log_sum_exp.rows().extent(1)};
+  const detail::Widths w(c);
+  const std::array own{c.model_dim, c.key_dim, c.value_dim, w.q,
+                       w.k,         w.v,       c.heads};
+  require(saved == own, kBackward,
+          "the context must be one that this layer filled: widths of query, "
+          "key, value, their projections, and heads are ",
+          ShapeText{own}, "; the context has ", ShapeText{saved});
 }
 
 // The gradient of a weight: its own tensor, or some rows of the fused one.
@@ -194,6 +214,7 @@ StateDict MultiHeadAttention::backward(
   const Intermediates& acts = saved.acts;
   const MultiHeadAttentionConfig& c = config_;
   const Threads threads = saved.options.threads;
+  check_is_of_layer(in, acts, c);
   require(d_out.shape() == in.query.shape(), kBackward,
           "d_out must have the query's shape; d_out is ",
           ShapeText{d_out.shape()}, ", query is ", ShapeText{in.query.shape()});

@@ -2,7 +2,10 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
+#include <span>
+#include <vector>
 
 #include "regard/core/threads.h"
 #include "regard/tensor/tensor_view.h"
@@ -21,6 +24,18 @@ inline ConstRows columns(const float* data, std::int64_t rows,
 inline Rows columns(float* data, std::int64_t rows, std::int64_t width,
                     std::int64_t stride) {
   return {data, {rows, width}, {stride, 1}};
+}
+
+// The place of each row in its sentence.
+inline std::vector<std::int64_t> places_of(
+    std::span<const std::int64_t> offsets) {
+  std::vector<std::int64_t> places;
+  for (std::size_t s = 1; s < offsets.size(); ++s) {
+    for (std::int64_t i = offsets[s - 1]; i < offsets[s]; ++i) {
+      places.push_back(i - offsets[s - 1]);
+    }
+  }
+  return places;
 }
 
 // A stride for rows of so many floats: whole cache lines, an odd number of

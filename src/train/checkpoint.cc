@@ -27,23 +27,29 @@ namespace {
 using Metadata = std::map<std::string, std::string>;
 
 constexpr const char* kWhere = "train";
-constexpr const char* kFormat = "regard training checkpoint 2";
+constexpr const char* kFormat = "regard training checkpoint 3";
+// Its checksum is of the tensors alone.
+constexpr const char* kFormatBefore = "regard training checkpoint 2";
 constexpr const char* kParameters = "parameters/";
 constexpr const char* kFirst = "adam.first/";
 constexpr const char* kSecond = "adam.second/";
 constexpr const char* kSetting = "setting/";
 constexpr const char* kMilestone = "milestone-";
 constexpr const char* kSuffix = ".safetensors";
+constexpr const char* kChecksum = "checksum";
 
 // FNV-1a over words of 8 bytes: a flipped bit does not go unseen.
-std::uint64_t checksum(const StateDict& state) {
+std::string checksum(const StateDict& state, const Metadata& metadata) {
   std::uint64_t hash = 0xCBF29CE484222325u;
   const auto mix = [&hash](std::uint64_t word) {
     hash = (hash ^ word) * 0x100000001B3u;
     hash ^= hash >> 32;
   };
+  const auto mix_text = [&mix](const std::string& text) {
+    for (const char c : text) mix(static_cast<unsigned char>(c));
+  };
   for (const auto& [name, tensor] : state) {
-    for (const char c : name) mix(static_cast<unsigned char>(c));
+    mix_text(name);
     const std::byte* bytes = tensor.bytes();
     const std::size_t count = tensor.byte_count();
     for (std::size_t at = 0; at < count; at += 8) {
@@ -52,7 +58,14 @@ std::uint64_t checksum(const StateDict& state) {
       mix(word);
     }
   }
-  return hash;
+  for (const auto& [key, value] : metadata) {
+    if (key == kChecksum) continue;
+    mix_text(key);
+    mix(key.size());
+    mix_text(value);
+    mix(value.size());
+  }
+  return std::to_string(hash);
 }
 
 // A double in hexadecimal comes back to the bit.
@@ -167,9 +180,9 @@ void save_checkpoint(const fs::path& folder, const Position& position,
       {"best", exact(position.best)},
       {"worse", std::to_string(position.worse)},
       {"adam.steps", std::to_string(adam.steps())},
-      {"checksum", std::to_string(checksum(all))},
   };
   for (const auto& [name, value] : settings) metadata[kSetting + name] = value;
+  metadata[kChecksum] = checksum(all, metadata);
   save_safetensors(checkpoint_path(folder), all, metadata);
 }
 
@@ -178,9 +191,10 @@ Position load_checkpoint(const fs::path& folder, const Settings& settings,
   const fs::path path = checkpoint_path(folder);
   const SafetensorsFile file = SafetensorsFile::open(path);
   const Metadata& metadata = file.metadata();
-  if (entry(metadata, "format", path) != kFormat) {
-    throw_parse_error(kWhere, "'", path.string(), "' has another format: ",
-                      io::in_quotes(entry(metadata, "format", path)));
+  const std::string& format = entry(metadata, "format", path);
+  if (format != kFormat && format != kFormatBefore) {
+    throw_parse_error(kWhere, "'", path.string(),
+                      "' has another format: ", io::in_quotes(format));
   }
   Position position;
   position.update = number(metadata, "update", path);
@@ -190,7 +204,8 @@ Position load_checkpoint(const fs::path& folder, const Settings& settings,
   position.worse = number(metadata, "worse", path);
   const std::int64_t steps = number(metadata, "adam.steps", path);
   StateDict all = file.state_dict();
-  if (entry(metadata, "checksum", path) != std::to_string(checksum(all))) {
+  if (entry(metadata, kChecksum, path) !=
+      checksum(all, format == kFormat ? metadata : Metadata{})) {
     throw_parse_error(kWhere, "the data of '", path.string(),
                       "' do not match their checksum: the file was changed");
   }

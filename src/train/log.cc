@@ -34,23 +34,52 @@ std::string text_of(const std::filesystem::path& path) {
   return text;
 }
 
-// Calls visit(line, parsed) for each whole line.
-template <typename Visit>
-void for_each_line(const std::filesystem::path& path, const Visit& visit) {
+// Those that are whole.
+std::vector<std::string> lines_of(const std::filesystem::path& path) {
   const std::string text = text_of(path);
+  std::vector<std::string> lines;
   std::size_t begin = 0;
-  std::int64_t count = 0;
   for (std::size_t end = text.find('\n'); end != std::string::npos;
        end = text.find('\n', begin)) {
-    const std::string line = text.substr(begin, end - begin);
+    lines.push_back(text.substr(begin, end - begin));
     begin = end + 1;
-    ++count;
-    try {
-      visit(line, Json::parse(line));
-    } catch (const JsonError&) {
-      throw_parse_error("read_log", "line ", count, " of '", path.string(),
-                        "' is not one of a training's log");
-    }
+  }
+  return lines;
+}
+
+// Adds what a line tells, and returns its update. Throws JsonError for one that
+// is not of a log; then nothing is added.
+std::int64_t add_line(const std::string& text, RunHistory& history) {
+  const Json line = Json::parse(text);
+  if (line.contains("loss")) {
+    UpdateReport report;
+    report.update = line.at("update").get<std::int64_t>();
+    report.epoch = line.at("epoch").get<std::int64_t>();
+    report.loss = number_of(line, "loss");
+    report.likelihood = number_of(line, "nll");
+    report.gradient_norm = number_of(line, "gradient_norm");
+    report.rate = number_of(line, "rate");
+    report.tokens = line.at("tokens").get<std::int64_t>();
+    report.seconds = number_of(line, "seconds");
+    history.updates.push_back(report);
+    return report.update;
+  }
+  MilestoneReport report;
+  report.update = line.at("update").get<std::int64_t>();
+  report.epoch = line.at("epoch").get<std::int64_t>();
+  report.likelihood = number_of(line, "valid_nll");
+  report.best = line.at("best").get<bool>();
+  history.milestones.push_back(report);
+  return report.update;
+}
+
+// No part of a checkpoint, so what a power failure has torn costs its line.
+bool is_kept(const std::string& line, std::int64_t keep_updates) {
+  try {
+    RunHistory unused;
+    return add_line(line, unused) <= keep_updates;
+  } catch (const JsonError&) {
+    return false;
   }
 }
 
@@ -58,27 +87,16 @@ void for_each_line(const std::filesystem::path& path, const Visit& visit) {
 
 RunHistory read_log(const std::filesystem::path& path) {
   RunHistory history;
-  for_each_line(path, [&history](const std::string&, const Json& line) {
-    if (line.contains("loss")) {
-      UpdateReport report;
-      report.update = line.at("update").get<std::int64_t>();
-      report.epoch = line.at("epoch").get<std::int64_t>();
-      report.loss = number_of(line, "loss");
-      report.likelihood = number_of(line, "nll");
-      report.gradient_norm = number_of(line, "gradient_norm");
-      report.rate = number_of(line, "rate");
-      report.tokens = line.at("tokens").get<std::int64_t>();
-      report.seconds = number_of(line, "seconds");
-      history.updates.push_back(report);
-    } else {
-      MilestoneReport report;
-      report.update = line.at("update").get<std::int64_t>();
-      report.epoch = line.at("epoch").get<std::int64_t>();
-      report.likelihood = number_of(line, "valid_nll");
-      report.best = line.at("best").get<bool>();
-      history.milestones.push_back(report);
+  std::int64_t count = 0;
+  for (const std::string& line : lines_of(path)) {
+    ++count;
+    try {
+      add_line(line, history);
+    } catch (const JsonError&) {
+      throw_parse_error("read_log", "line ", count, " of '", path.string(),
+                        "' is not one of a training's log");
     }
-  });
+  }
   return history;
 }
 
@@ -86,12 +104,9 @@ Log::Log(const std::filesystem::path& path, std::int64_t keep_updates)
     : path_(path) {
   std::string kept;
   if (std::filesystem::exists(path) && keep_updates > 0) {
-    for_each_line(path, [&kept, keep_updates](const std::string& line,
-                                              const Json& parsed) {
-      if (parsed.at("update").get<std::int64_t>() <= keep_updates) {
-        kept += line + '\n';
-      }
-    });
+    for (const std::string& line : lines_of(path)) {
+      if (is_kept(line, keep_updates)) kept += line + '\n';
+    }
   }
   io::AtomicFile file(path, "Log");
   file.write(kept);

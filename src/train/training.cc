@@ -136,8 +136,10 @@ class Run {
             "there must be at least one example");
     task_.set_compute(options_.compute);
     check_agreement();
+    check_patience();
     if (first()) open_folder(start);
-    if (dist::broadcast_value(ranks_, 0, has_checkpoint_)) {
+    has_checkpoint_ = dist::broadcast_value(ranks_, 0, has_checkpoint_);
+    if (has_checkpoint_) {
       adam_.restore([this](Adam& adam) {
         position_ =
             load_checkpoint(folder_, settings_, task_.parameters(), adam);
@@ -185,6 +187,16 @@ class Run {
             different.substr(std::min<std::size_t>(1, different.size())));
   }
 
+  // Otherwise it would never end, and nobody would know why.
+  void check_patience() {
+    const bool holds_out =
+        dist::broadcast_value(ranks_, 0, first() && task_.holds_out());
+    require(options_.patience == 0 || holds_out, "train",
+            "patience needs examples that are held out; there are none, and "
+            "patience is ",
+            options_.patience);
+  }
+
   void open_folder(Start start) {
     std::error_code error;
     fs::create_directories(folder_, error);
@@ -204,6 +216,10 @@ class Run {
     // A crash may have left some that belong to updates after the checkpoint.
     for (const std::int64_t update : list_milestones(folder_)) {
       if (update > position_.update) remove_milestone(folder_, update);
+    }
+    // What stood only at the limit of a shorter run is not one of this run's.
+    if (!limit() && !at_milestone()) {
+      remove_milestone(folder_, position_.update);
     }
     remove_old_milestones();
     log_.emplace(folder_ / "log.jsonl", position_.update);
@@ -229,6 +245,12 @@ class Run {
     return std::nullopt;
   }
 
+  // Whatever the limits are.
+  bool at_milestone() const {
+    return options_.milestone == 0 ? position_.batch == 0
+                                   : position_.update % options_.milestone == 0;
+  }
+
   void update() {
     const Clock::time_point begin = Clock::now();
     ++position_.update;
@@ -252,16 +274,12 @@ class Run {
     report.bytes_sent = ranks_.bytes_sent() - sent;
     if (first()) log_->write(report);
     observer_.on_update(report);
-    const bool epoch_ends = position_.batch == count;
-    if (epoch_ends) {
+    if (position_.batch == count) {
       ++position_.epoch;
       position_.batch = 0;
       load_epoch();
     }
-    const bool milestone = options_.milestone == 0
-                               ? epoch_ends
-                               : position_.update % options_.milestone == 0;
-    if (milestone || limit()) {
+    if (at_milestone() || limit()) {
       reach_milestone(report.epoch);
     } else if (dist::broadcast_value(
                    ranks_, 0,
@@ -301,9 +319,10 @@ class Run {
     require(std::isfinite(report.loss) && std::isfinite(report.gradient_norm),
             "train", "the loss and its gradient must be finite; update ",
             report.update, " has a loss of ", report.loss, ", a norm of ",
-            report.gradient_norm,
-            ". The last checkpoint is whole; a lower learning rate, a longer "
-            "warm-up or clipping may help");
+            report.gradient_norm, ". ",
+            has_checkpoint_ ? "The last checkpoint is whole. " : "",
+            "A lower learning rate, a longer warm-up or clipping may help, in "
+            "a new folder");
     double scale = 1 / tokens;
     if (options_.clip > 0 && report.gradient_norm > options_.clip) {
       scale *= options_.clip / report.gradient_norm;
@@ -323,11 +342,13 @@ class Run {
                             ? sum.likelihood / static_cast<double>(sum.tokens)
                             : std::numeric_limits<double>::quiet_NaN();
     report.best = report.likelihood < position_.best;
-    if (report.best) {
-      position_.best = report.likelihood;
-      position_.worse = 0;
-    } else if (sum.tokens > 0) {
-      ++position_.worse;
+    if (at_milestone()) {
+      if (report.best) {
+        position_.best = report.likelihood;
+        position_.worse = 0;
+      } else if (sum.tokens > 0) {
+        ++position_.worse;
+      }
     }
     if (first()) {
       if (options_.average > 1) {
@@ -354,6 +375,7 @@ class Run {
     adam_.with_whole([this](const Adam& adam) {
       save_checkpoint(folder_, position_, task_.parameters(), adam, settings_);
     });
+    has_checkpoint_ = true;
     last_save_ = Clock::now();
   }
 
@@ -387,7 +409,7 @@ class Run {
   dist::Communicator& ranks_;
   Settings settings_;
   ShardedAdam adam_;
-  bool has_checkpoint_ = false;  // rank 0 knows
+  bool has_checkpoint_ = false;
   Position position_;
   std::vector<std::vector<std::int64_t>> batches_;  // of this epoch
   std::optional<Log> log_;

@@ -165,6 +165,31 @@ TEST(Bf16Backward, GivesTheSameBitsForAnyThreadsAndBatch) {
   });
 }
 
+// Where q and k are longer by powers of two, their gradients are shorter by
+// them, and nothing else changes.
+TEST(Bf16Backward, CosineScoresTakeVectorsOfAnyLength) {
+  AttentionCase c = medium_bf16_case();
+  c.cosine = true;
+  c.head_scales = {6, 2, 0.5, -1};
+  Rng rng(9);
+  const BackwardCase plain = test::backward_case(rng, c, true);
+  on_every_bf16_path([&] {
+    const auto expected = run<float>(plain);
+    for (const double q_size : {0x1p-80, 1.0, 0x1p80}) {
+      for (const double k_size : {0x1p-70, 1.0, 0x1p83}) {
+        BackwardCase b = plain;
+        for (double& x : b.forward.q) x *= q_size;
+        for (double& x : b.forward.k) x *= k_size;
+        auto got = run<float>(b);
+        for (float& x : got.q) x *= static_cast<float>(q_size);
+        for (float& x : got.k) x *= static_cast<float>(k_size);
+        EXPECT_EQ(test::different_bits(got, expected), "")
+            << q_size << " " << k_size;
+      }
+    }
+  });
+}
+
 // Not what float gives: the option is not ignored.
 TEST(Bf16Backward, RoundsToBf16) {
   Rng rng(9);

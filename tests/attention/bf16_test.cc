@@ -230,6 +230,44 @@ TEST(Bf16, TakesScoresFarApart) {
   }
 }
 
+// The length of a vector may lie anywhere where its elements do: powers of two
+// change no bit, where nothing becomes subnormal.
+TEST(Bf16, CosineScoresDoNotDependOnTheLengths) {
+  AttentionCase plain = medium_bf16_case();
+  plain.cosine = true;
+  plain.scale = 6;
+  on_every_bf16_path([&] {
+    const auto expected = run<float>(plain);
+    for (const double q_size : {0x1p-100, 0x1p-66, 1.0, 0x1p64, 0x1p120}) {
+      for (const double k_size : {0x1p-100, 0x1p-70, 1.0, 0x1p83, 0x1p120}) {
+        AttentionCase c = plain;
+        for (double& x : c.q) x *= q_size;
+        for (double& x : c.k) x *= k_size;
+        SCOPED_TRACE(std::to_string(q_size) + " " + std::to_string(k_size));
+        EXPECT_EQ(test::different_bits(run<float>(c), expected), "");
+        EXPECT_EQ(test::different_bits(run<BFloat16>(c), run<BFloat16>(plain)),
+                  "");
+      }
+    }
+  });
+}
+
+// One row among others, in the middle of a tile, a group and a chunk.
+TEST(Bf16, CosineScoresTakeSomeVectorsOfAnyLength) {
+  for (const double size : {1e-39, 1e-20, 1e25, 1e38}) {
+    AttentionCase c = medium_bf16_case();
+    c.cosine = true;
+    c.scale = 6;
+    for (const std::int64_t row : {0, 17, 41}) {
+      for (std::int64_t d = 0; d < c.d_k; ++d) {
+        c.q[row * c.d_k + d] = d == 7 ? size : 0;
+        c.k[(row + 90) * c.d_k + d] = d < 9 ? -size : 0;
+      }
+    }
+    expect_exact(c);
+  }
+}
+
 TEST(Bf16, TakesValuesAtTheEndsOfTheRange) {
   for (const double factor : {1e-30, 1e30, 1e37}) {
     AttentionCase c = filled({1, 1, 1, 40, 300, 32, 16});
@@ -350,6 +388,23 @@ TEST(Bf16, LetsPoisonReachExactlyTheRowsThatSeeIt) {
     const AttentionCase rounded = test::rounded_to<BFloat16>(c);
     on_every_bf16_path([&] { expect_close(rounded, run<float>(rounded)); });
   }
+}
+
+// As in float, also where there is nothing but the sink.
+TEST(Bf16, LetsANaNSinkReachItsRows) {
+  AttentionCase c = medium_bf16_case();
+  c.mask = test::lengths_spec({0, c.kv_len});
+  c.sinks = {0, std::nan(""), 1, -HUGE_VAL};
+  on_every_bf16_path([&] {
+    const auto got = run<float>(c);
+    const auto in_float = test::run_attention<float>(c);
+    for (std::size_t n = 0; n < got.out.size(); ++n) {
+      ASSERT_EQ(std::isnan(got.out[n]), std::isnan(in_float.out[n])) << n;
+    }
+    for (std::size_t n = 0; n < got.lse.size(); ++n) {
+      ASSERT_EQ(std::isnan(got.lse[n]), std::isnan(in_float.lse[n])) << n;
+    }
+  });
 }
 
 // ---- what it refuses, and what it falls back to ----

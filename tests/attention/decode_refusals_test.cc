@@ -230,6 +230,13 @@ TEST_F(DecodeRefusals, NameTheShape) {
             where +
                 "the rows of out must not overlap; its strides are [0, 3, "
                 "3, 1]");
+  EXPECT_EQ(refusal([&] {
+              attention_decode({data_.data(), {2, 4, 1, 4}}, cache_,
+                               {out.data(), {2, 4, 1, 3}, {12, 2, 3, 1}});
+            }),
+            where +
+                "the rows of out must not overlap; its strides are [12, 2, "
+                "3, 1]");
   std::vector<float> sums(8);
   AttentionOptions options;
   options.log_sum_exp = {sums.data(), {2, 4, 1}, {0, 1, 1}};

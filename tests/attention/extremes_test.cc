@@ -93,6 +93,16 @@ TEST(ForwardExtremes, CosineScoresDoNotDependOnTheLengths) {
             "");
 }
 
+// So small that the inverse of the cap is not a float: a score of 0 stays 0.
+TEST(ForwardExtremes, ACapOfAlmostNothingLeavesTheMean) {
+  AttentionCase c = two_heads(7);
+  test::fill_row(c.q, 0, c.d_k, 0);
+  for (const double cap : {1e-38, 1e-40, 1e-44}) {
+    c.softcap = cap;
+    expect_exact(c);
+  }
+}
+
 TEST(ForwardExtremes, HugeScoresGiveTheLargestKeyEverything) {
   Rng rng(2);
   for (const double size : {1e3, 1e6, 1e15, 1e30, 3e37}) {

@@ -312,6 +312,41 @@ TEST(KVCache, OfARingGoesBackBySixteenTokensAtLeast) {
   }
 }
 
+// Such as a system prompt. They stand in blocks of their own.
+TEST(KVCache, OfARingKeepsItsFirstTokensForGood) {
+  KVCacheOptions o = options_of(KVCacheKind::kRing);
+  o.window = 16;
+  o.first_kept = 32;
+  KVCache cache(o), fresh(o);
+  int next = 0, next_of_fresh = 0;
+  append_one(cache, 0, 500, next);
+  append_one(fresh, 0, 32, next_of_fresh);
+  for (const std::int64_t length : {0, 1, 20, 32}) {
+    EXPECT_TRUE(
+        test::same_bits(cache.prefix(0, length), fresh.prefix(0, length)))
+        << length;
+  }
+  EXPECT_THROW(cache.prefix(0, 33), InvalidArgument);
+  EXPECT_THROW(cache.truncate(0, 33), InvalidArgument);
+  cache.truncate(0, 20);
+  fresh.truncate(0, 20);
+  next = next_of_fresh = 1000;
+  const std::vector<float> q(kHeads * kDk, 0.125f);
+  // Within the first blocks, beyond them, and round the ring again.
+  for (const std::int64_t tokens : {1, 12, 30, 200}) {
+    std::vector<float> out[2];
+    for (KVCache* one : {&cache, &fresh}) {
+      int& number = one == &cache ? next : next_of_fresh;
+      append_one(*one, 0, tokens, number);
+      auto& result = out[one == &cache ? 0 : 1];
+      result.resize(kHeads * kDv);
+      attention_decode({q.data(), {1, kHeads, 1, kDk}}, *one,
+                       {result.data(), {1, kHeads, 1, kDv}});
+    }
+    EXPECT_EQ(out[0], out[1]) << tokens;
+  }
+}
+
 TEST(KVCache, SavesAPrefixThatEveryOtherKindLoads) {
   const auto path = std::filesystem::temp_directory_path() /
                     ("regard_kv_prefix_" + std::to_string(::getpid()));

@@ -113,12 +113,21 @@ TYPED_TEST(Refusals, AnOutputWhoseRowsOverlap) {
   EXPECT_EQ(forward(Call<TypeParam>{.out_strides = Shape4{72, 0, 6, 1}}),
             "attention_forward: the rows of out must not overlap; its strides "
             "are [72, 0, 6, 1]");
+  EXPECT_EQ(forward(Call<TypeParam>{.out_strides = Shape4{72, 18, 5, 1}}),
+            "attention_forward: the rows of out must not overlap; its strides "
+            "are [72, 18, 5, 1]");
+  EXPECT_EQ(forward(Call<TypeParam>{.out_strides = Shape4{72, 6, 24, 1}}),
+            "accepted");
   std::vector<TypeParam> sums(kRoom);
   Call<TypeParam> call;
   call.options.log_sum_exp = {sums.data(), {2, 4, 3}, {0, 3, 1}};
   EXPECT_EQ(forward(call),
             "attention_forward: the rows of log_sum_exp must not overlap; its "
             "strides are [0, 3, 1]");
+  call.options.log_sum_exp = {sums.data(), {2, 4, 3}, {12, 1, 1}};
+  EXPECT_EQ(forward(call),
+            "attention_forward: the rows of log_sum_exp must not overlap; its "
+            "strides are [12, 1, 1]");
 }
 
 TYPED_TEST(Refusals, AScaleThatIsNotFinite) {

@@ -175,6 +175,9 @@ TEST(WeightsPartsRefusals, NameTheRuleAndWhatCame) {
   EXPECT_EQ(refusal({.entropy = {f.data(), {1, 2, 6}, {0, 0, 1}}}),
             "attention_weights: the rows of entropy must not overlap; its "
             "strides are [0, 0, 1]");
+  EXPECT_EQ(refusal({.entropy = {f.data(), {1, 2, 6}, {12, 5, 1}}}),
+            "attention_weights: the rows of entropy must not overlap; its "
+            "strides are [12, 5, 1]");
   EXPECT_EQ(f, std::vector<float>(1000, 42.0f));
   EXPECT_EQ(keys, std::vector<std::int64_t>(1000, 42));
 }

@@ -8,6 +8,8 @@
 #include <cmath>
 #include <cstdint>
 #include <functional>
+#include <limits>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -73,6 +75,52 @@ inline Matrix differences(const std::function<Matrix(const Matrices&)>& f,
     value = before;
   }
   return gradient;
+}
+
+// Memory of small matrices for a tape: what an operation forgets to write is
+// not zero by luck.
+inline MemoryPool dirty_pool() {
+  constexpr std::int64_t kFloats = 1024;
+  MemoryPool pool;
+  std::vector<std::shared_ptr<float>> taken;
+  for (int i = 0; i < 16; ++i) {
+    taken.push_back(pool.take(kFloats));
+    std::fill_n(taken.back().get(), kFloats,
+                std::numeric_limits<float>::quiet_NaN());
+  }
+  return pool;
+}
+
+// The tape's value and gradients against the definition in double.
+inline void check(
+    const Matrices& inputs,
+    const std::function<Variable(Tape&, const Variables&)>& operation,
+    const std::function<Matrix(const Matrices&)>& definition) {
+  const Matrix truth = definition(inputs);
+  const Matrix d_out = random_matrix(truth.rows, truth.columns, 77);
+  std::vector<Tensor> values;
+  for (const Matrix& input : inputs) values.push_back(as_tensor(input));
+  const Tensor d_values = as_tensor(d_out);
+  for (const int threads : {1, 3}) {
+    Tape tape(Record::kYes, {.count = threads}, dirty_pool());
+    Variables variables;
+    for (const Tensor& value : values) {
+      variables.push_back(tape.input(value.view<float, 2>()));
+    }
+    {
+      const Variable out = operation(tape, variables);
+      ASSERT_EQ(out.rows(), truth.rows);
+      ASSERT_EQ(out.columns(), truth.columns);
+      expect_near(out.data(), truth, "value");
+      tape.backward(out, d_values.view<float, 2>());
+    }
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+      const Tensor gradient = tape.gradient_of(variables[i]);
+      expect_near(gradient.values<float>().data(),
+                  differences(definition, inputs, d_out, i),
+                  "gradient of input " + std::to_string(i));
+    }
+  }
 }
 
 }  // namespace regard::autograd

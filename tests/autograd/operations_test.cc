@@ -22,51 +22,6 @@ namespace {
 
 using test::refusal;
 
-// Memory of small matrices for a tape: what an operation forgets to write is
-// not zero by luck.
-MemoryPool dirty_pool() {
-  constexpr std::int64_t kFloats = 1024;
-  MemoryPool pool;
-  std::vector<std::shared_ptr<float>> taken;
-  for (int i = 0; i < 16; ++i) {
-    taken.push_back(pool.take(kFloats));
-    std::fill_n(taken.back().get(), kFloats,
-                std::numeric_limits<float>::quiet_NaN());
-  }
-  return pool;
-}
-
-// The tape's value and gradients against the definition in double.
-void check(const Matrices& inputs,
-           const std::function<Variable(Tape&, const Variables&)>& operation,
-           const std::function<Matrix(const Matrices&)>& definition) {
-  const Matrix truth = definition(inputs);
-  const Matrix d_out = random_matrix(truth.rows, truth.columns, 77);
-  std::vector<Tensor> values;
-  for (const Matrix& input : inputs) values.push_back(as_tensor(input));
-  const Tensor d_values = as_tensor(d_out);
-  for (const int threads : {1, 3}) {
-    Tape tape(Record::kYes, {.count = threads}, dirty_pool());
-    Variables variables;
-    for (const Tensor& value : values) {
-      variables.push_back(tape.input(value.view<float, 2>()));
-    }
-    {
-      const Variable out = operation(tape, variables);
-      ASSERT_EQ(out.rows(), truth.rows);
-      ASSERT_EQ(out.columns(), truth.columns);
-      expect_near(out.data(), truth, "value");
-      tape.backward(out, d_values.view<float, 2>());
-    }
-    for (std::size_t i = 0; i < inputs.size(); ++i) {
-      const Tensor gradient = tape.gradient_of(variables[i]);
-      expect_near(gradient.values<float>().data(),
-                  differences(definition, inputs, d_out, i),
-                  "gradient of input " + std::to_string(i));
-    }
-  }
-}
-
 TEST(LinearGradient, IsThatOfTheDefinition) {
   check(
       {random_matrix(70, 5, 1), random_matrix(9, 5, 2), random_matrix(1, 9, 3)},
@@ -457,60 +412,6 @@ TEST(AttentionGradient, AddsToWhatCameBefore) {
         const Matrix once = testing::reference_packed_attention(m[0], m[1], o);
         return testing::reference_add(
             once, testing::reference_packed_attention(once, m[1], o));
-      });
-}
-
-// (a, b) turns to (a cos - b sin, b cos + a sin), halves of a head paired.
-Matrix rotated(Matrix x, std::int64_t heads, std::int64_t dim,
-               const std::vector<std::int64_t>& offsets) {
-  for (std::size_t s = 1; s < offsets.size(); ++s) {
-    for (std::int64_t r = offsets[s - 1]; r < offsets[s]; ++r) {
-      for (std::int64_t h = 0; h < heads; ++h) {
-        for (std::int64_t i = 0; i < dim / 2; ++i) {
-          const double angle =
-              0.3 * static_cast<double>((r - offsets[s - 1]) * (i + 1));
-          double& a = x(r, h * dim + i);
-          double& b = x(r, h * dim + i + dim / 2);
-          const double before = a;
-          a = a * std::cos(angle) - b * std::sin(angle);
-          b = b * std::cos(angle) + before * std::sin(angle);
-        }
-      }
-    }
-  }
-  return x;
-}
-
-TEST(AttentionGradient, GoesBackThroughTheTurnOfRotaryPositions) {
-  const std::vector<std::int64_t> offsets{0, 3, 7};
-  Tensor cos({4, 2}), sin({4, 2});
-  for (std::int64_t place = 0; place < 4; ++place) {
-    for (std::int64_t i = 0; i < 2; ++i) {
-      const double angle = 0.3 * static_cast<double>(place * (i + 1));
-      cos.view<float, 2>()(place, i) = static_cast<float>(std::cos(angle));
-      sin.view<float, 2>()(place, i) = static_cast<float>(std::sin(angle));
-    }
-  }
-  // The projection's result is rotated where it stands, so it must not be an
-  // input itself.
-  check(
-      {random_matrix(7, 3, 1), random_matrix(24, 3, 2)},
-      [&](Tape& tape, const Variables& v) {
-        PackedAttentionOptions o;
-        o.heads = o.kv_heads = 2;
-        o.head_dim = 4;
-        o.q_offsets = o.kv_offsets = offsets;
-        o.rotary_cos = std::as_const(cos).view<float, 2>();
-        o.rotary_sin = std::as_const(sin).view<float, 2>();
-        const Variable qkv = linear(tape, v[0], v[1], {});
-        return attention(tape, {qkv, 0}, {qkv, 8}, {qkv, 16}, o);
-      },
-      [&](const Matrices& m) {
-        // q and k are four heads side by side.
-        const Matrix qkv =
-            rotated(testing::reference_linear(m[0], m[1], {}), 4, 4, offsets);
-        return testing::reference_packed_attention(
-            qkv, qkv, {2, 4, 0, 8, 16, offsets, offsets, false});
       });
 }
 

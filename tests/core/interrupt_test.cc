@@ -3,10 +3,14 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cstddef>
 #include <memory>
 #include <thread>
+
+#include "regard/core/aligned_buffer.h"
 
 namespace regard {
 namespace {
@@ -89,6 +93,32 @@ TEST(Interrupt, IsNotAskedOutsideItsScope) {
     std::this_thread::sleep_for(milliseconds(10));
   });
   EXPECT_FALSE(asked);
+}
+
+// A handler of Python's signals may call regard in the middle of a call.
+TEST(Interrupt, LeavesTheScratchOfTheCallAlone) {
+  for (const Scratch kind : {Scratch::kTask, Scratch::kCall}) {
+    constexpr std::size_t kBytes = 4096;
+    std::byte* const before = thread_scratch(kBytes, kind);
+    std::fill_n(before, kBytes, std::byte{1});
+    int asked = 0;
+    const auto wanted = [&] {
+      // More than there is, which frees it, and no more, which overwrites it.
+      const std::size_t bytes = ++asked == 1 ? kBytes : 64 * kBytes;
+      std::fill_n(thread_scratch(bytes, kind), bytes, std::byte{2});
+      if (asked > 1) release_thread_scratch();
+      return false;
+    };
+    const InterruptScope scope(wanted);
+    parallel_for({1}, 15, [](std::int64_t) {
+      std::this_thread::sleep_for(milliseconds(10));
+    });
+    EXPECT_GE(asked, 2);
+    EXPECT_EQ(thread_scratch(kBytes, kind), before);
+    EXPECT_TRUE(std::all_of(before, before + kBytes, [](std::byte value) {
+      return value == std::byte{1};
+    }));
+  }
 }
 
 TEST(Interrupt, AsksTheInnermostScope) {

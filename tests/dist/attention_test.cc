@@ -484,5 +484,60 @@ TEST(SpreadAttention, NamesWhatItRefuses) {
                   HasSubstr("rank 1 must hold 12 of 36 queries; it has")));
 }
 
+// In both ways: results are copied to where they are wanted.
+TEST(SpreadAttention, RefusesResultsThatDoNotFit) {
+  for (const std::int64_t kv_heads : {1, 8}) {
+    const auto run = [&](const auto& change) {
+      LocalRanks::run(3, [&](Communicator& ranks) {
+        Step step({.kv_heads = kv_heads}, DType::kFloat32);
+        UntypedView<4> out = part(step.out, ranks);
+        AttentionOptions options;
+        options.log_sum_exp = part(step.rows.view<float, 3>(), ranks);
+        change(step, out, options.log_sum_exp);
+        attention_forward(ranks, read(part(step.q, ranks)),
+                          read(part(step.k, ranks)), read(part(step.v, ranks)),
+                          out, options);
+      });
+    };
+    using Rows = TensorView<float, 3>;
+    run([](Step&, UntypedView<4>&, Rows&) {});
+    const auto refused = [](const char* words) {
+      return ThrowsMessage<InvalidArgument>(HasSubstr(words));
+    };
+    EXPECT_THAT(
+        [&] {
+          run([](Step&, UntypedView<4>& out, Rows&) { out.shape[3] = 8; });
+        },
+        refused("out must be as wide as v; out is [2, 8, 1"));
+    EXPECT_THAT(
+        [&] {
+          run([](Step&, UntypedView<4>& out, Rows&) { out.strides[2] = 11; });
+        },
+        refused("the rows of out must not overlap"));
+    EXPECT_THAT(
+        [&] {
+          run([](Step&, UntypedView<4>&, Rows& rows) {
+            rows = {rows.data(), {2, 1, rows.extent(2)}, rows.strides()};
+          });
+        },
+        refused("log_sum_exp must be [batch, heads, own queries]; it "
+                "is [2, 1, 1"));
+    EXPECT_THAT(
+        [&] {
+          run([](Step& step, UntypedView<4>&, Rows& rows) {
+            rows = step.rows.view<float, 3>();
+          });
+        },
+        refused("it is [2, 8, 37]"));
+    EXPECT_THAT(
+        [&] {
+          run([](Step&, UntypedView<4>&, Rows& rows) {
+            rows = {rows.data(), rows.shape(), {rows.stride(0), 1, 1}};
+          });
+        },
+        refused("the rows of log_sum_exp must not overlap"));
+  }
+}
+
 }  // namespace
 }  // namespace regard::dist

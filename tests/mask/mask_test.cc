@@ -86,8 +86,6 @@ TEST(Mask, RangesAndDensePartsAgreeWithThePairsOfRandomMasks) {
 }
 
 TEST(Mask, ShowsEverythingByDefault) {
-  EXPECT_TRUE(Mask().shows_everything());
-  EXPECT_FALSE(mask::causal().shows_everything());
   const BoundMask bound(Mask(), {2, 2, 3, 5}, "test");
   EXPECT_TRUE(bound.ranges_are_full());
   EXPECT_TRUE(bound.dense().empty());

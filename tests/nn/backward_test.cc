@@ -246,6 +246,20 @@ TEST(LayerBackward, SaysWhatItRefuses) {
             }),
             "MultiHeadAttention::backward: the gradient of key must have its "
             "shape; the gradient is [2, 12, 6], key is [2, 6, 12]");
+  const MultiHeadAttention wider({.model_dim = 12, .heads = 3, .head_dim = 8},
+                                 1);
+  EXPECT_EQ(refusal([&] {
+              wider.backward(context, {d_out.data(), {2, 6, 12}});
+            }),
+            "MultiHeadAttention::backward: the context must be one that this "
+            "layer filled: widths of query, key, value, their projections, and "
+            "heads are [12, 12, 12, 24, 24, 24, 3]; the context has [12, 12, "
+            "12, 12, 12, 12, 3]");
+  const MultiHeadAttention cut_elsewhere({.model_dim = 12, .heads = 4}, 1);
+  EXPECT_NE(refusal([&] {
+              cut_elsewhere.backward(context, {d_out.data(), {2, 6, 12}});
+            }),
+            "accepted");
 }
 
 TEST(LayerSetParameters, TakesNewValuesAndRefusesOtherShapes) {

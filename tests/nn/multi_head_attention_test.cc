@@ -276,6 +276,17 @@ TEST(MultiHeadAttention, HasTheSameBitsOnEveryTargetWithFusedMultiplyAdd) {
   });
 }
 
+// 1 / sqrt(24) in float is not what it is in double, rounded.
+TEST(MultiHeadAttention, TheAppendedKeyHasTheScaleOfTheOthers) {
+  LayerCase c = random_layer_case(
+      {.model_dim = 96, .heads = 4, .bias_kv = true}, 2, 21, 3);
+  const LayerResult<float> usual = run(c);
+  c.config.scale = static_cast<float>(1.0 / std::sqrt(24.0));
+  const LayerResult<float> given = run(c);
+  EXPECT_EQ(usual.out, given.out);
+  EXPECT_EQ(usual.weights, given.weights);
+}
+
 TEST(MultiHeadAttention, ARowDependsOnNoOtherBatchEntry) {
   const LayerCase all =
       random_layer_case({.model_dim = 40, .heads = 4}, 5, 7, 9);

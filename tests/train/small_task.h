@@ -65,6 +65,8 @@ class SmallTask : public train::TrainingTask {
     return held_out ? sum : nn::LossSum{};
   }
 
+  bool holds_out() const override { return held_out; }
+
   std::int64_t calls = 0;
   std::int64_t poison_at = 0;
   bool getting_worse = false;

@@ -7,11 +7,15 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <csignal>
 #include <cstdlib>
+#include <cstring>
 #include <fstream>
+#include <map>
+#include <string>
 #include <thread>
 
 #include "io/files.h"
@@ -27,7 +31,9 @@ namespace fs = std::filesystem;
 using regard::testing::flat;
 using regard::testing::SmallTask;
 using regard::testing::TemporaryFolder;
+using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::ThrowsMessage;
 
 TrainingOptions small_options() {
@@ -221,6 +227,64 @@ TEST(Training, EndsWherePatienceDoes) {
   EXPECT_EQ(result.updates, 20);  // the first is the best, three more
 }
 
+TEST(Training, RefusesPatienceWhereNothingIsHeldOut) {
+  const TemporaryFolder folder;
+  TrainingOptions options = small_options();
+  options.patience = 2;
+  SmallTask task;
+  task.held_out = false;
+  Watcher watcher;
+  EXPECT_THAT(
+      [&] { train(task, options, folder / "run", Start::kNew, watcher); },
+      ThrowsMessage<InvalidArgument>(HasSubstr(
+          "patience needs examples that are held out; there are none, and "
+          "patience is 2")));
+  EXPECT_FALSE(fs::exists(folder / "run"));
+}
+
+// The milestone at the old limit is none of a run that is as long from the
+// start.
+TEST(Training, MadeLongerEndsAsIfItHadBeenAsLongFromTheStart) {
+  for (const std::int64_t milestone : {0, 7}) {
+    const TemporaryFolder folder;
+    TrainingOptions options = small_options();
+    options.milestone = milestone;
+    options.max_updates = 40;
+    const auto whole = train_once(options, folder / "whole");
+    for (const std::int64_t updates : {33, 34}) {
+      options.max_updates = updates;
+      SmallTask task;
+      Watcher watcher;
+      train(task, options, folder / "parts", Start::kResume, watcher);
+      EXPECT_EQ(watcher.milestones.back().update, updates);
+    }
+    options.max_updates = 40;
+    SmallTask task;
+    Watcher watcher;
+    const TrainingResult result =
+        train(task, options, folder / "parts", Start::kResume, watcher);
+    EXPECT_EQ(result.averaged, 3);
+    EXPECT_EQ(flat(result.weights), whole);
+  }
+}
+
+TEST(Training, AMilestoneAtALimitCountsForNoPatience) {
+  const TemporaryFolder folder;
+  TrainingOptions options = small_options();
+  options.milestone = 5;
+  options.patience = 3;
+  for (const std::int64_t updates : {12, 14, 60}) {
+    options.max_updates = updates;
+    SmallTask task;
+    task.getting_worse = true;
+    task.calls = 10 * updates;  // worse than before
+    Watcher watcher;
+    const TrainingResult result =
+        train(task, options, folder / "run", Start::kResume, watcher);
+    EXPECT_EQ(result.updates, std::min<std::int64_t>(updates, 20));
+  }
+}
+
 TEST(Training, EndsAfterSoManyEpochs) {
   const TemporaryFolder folder;
   TrainingOptions options = small_options();
@@ -386,7 +450,15 @@ TEST(Training, NamesALossThatIsNotFiniteAndKeepsTheCheckpoint) {
   EXPECT_THAT(
       [&] { train(task, options, folder / "run", Start::kNew, watcher); },
       ThrowsMessage<InvalidArgument>(
-          HasSubstr("must be finite; update 8 has a loss of nan")));
+          AllOf(HasSubstr("must be finite; update 8 has a loss of nan"),
+                HasSubstr(". The last checkpoint is whole. A lower learning "
+                          "rate, a longer warm-up or clipping may help, in a "
+                          "new folder"))));
+  SmallTask early;
+  early.poison_at = 3;
+  EXPECT_THAT(
+      [&] { train(early, options, folder / "early", Start::kNew, watcher); },
+      ThrowsMessage<InvalidArgument>(Not(HasSubstr("checkpoint"))));
   SmallTask again;
   Watcher second;
   const auto result =
@@ -419,6 +491,79 @@ TEST(Training, NamesABrokenCheckpoint) {
   save_safetensors(path, {});
   EXPECT_THAT(resume, ThrowsMessage<ParseError>(
                           HasSubstr("it is no checkpoint of a training")));
+}
+
+// Of tensors alone, as checkpoints had it before.
+std::string checksum_of(const StateDict& state) {
+  std::uint64_t hash = 0xCBF29CE484222325u;
+  const auto mix = [&hash](std::uint64_t word) {
+    hash = (hash ^ word) * 0x100000001B3u;
+    hash ^= hash >> 32;
+  };
+  for (const auto& [name, tensor] : state) {
+    for (const char c : name) mix(static_cast<unsigned char>(c));
+    for (std::size_t at = 0; at < tensor.byte_count(); at += 8) {
+      std::uint64_t word = 0;
+      std::memcpy(&word, tensor.bytes() + at,
+                  std::min<std::size_t>(8, tensor.byte_count() - at));
+      mix(word);
+    }
+  }
+  return std::to_string(hash);
+}
+
+class CheckpointMetadata : public ::testing::Test {
+ protected:
+  CheckpointMetadata() {
+    SmallTask task;
+    Watcher watcher;
+    watcher.stop_after = 20;
+    train(task, small_options(), folder_ / "run", Start::kNew, watcher);
+    const SafetensorsFile file = SafetensorsFile::open(path());
+    tensors_ = file.state_dict();
+    metadata_ = file.metadata();
+  }
+  fs::path path() const { return folder_ / "run/checkpoint.safetensors"; }
+  TrainingResult resume_with(
+      const std::map<std::string, std::string>& metadata) {
+    save_safetensors(path(), tensors_, metadata);
+    SmallTask task;
+    Watcher watcher;
+    return train(task, small_options(), folder_ / "run", Start::kResume,
+                 watcher);
+  }
+
+  TemporaryFolder folder_;
+  StateDict tensors_;
+  std::map<std::string, std::string> metadata_;
+};
+
+TEST_F(CheckpointMetadata, IsRefusedWhereACharacterHasChanged) {
+  EXPECT_GT(metadata_.size(), 20u);
+  for (const auto& [key, value] : metadata_) {
+    auto changed = metadata_;
+    std::string& text = changed.at(key);
+    if (text.empty()) {
+      text = "1";
+    } else {
+      text.back() = text.back() == '1' ? '2' : '1';
+    }
+    EXPECT_THROW(resume_with(changed), ParseError) << key;
+  }
+  auto lacking = metadata_;
+  lacking.erase("setting/seed");
+  EXPECT_THAT([&] { resume_with(lacking); },
+              ThrowsMessage<ParseError>(HasSubstr("their checksum")));
+  EXPECT_EQ(flat(resume_with(metadata_).weights),
+            train_once(small_options(), folder_ / "calm"));
+}
+
+TEST_F(CheckpointMetadata, OfTheFormatBeforeIsRead) {
+  auto before = metadata_;
+  before["format"] = "regard training checkpoint 2";
+  before["checksum"] = checksum_of(tensors_);
+  EXPECT_EQ(flat(resume_with(before).weights),
+            train_once(small_options(), folder_ / "calm"));
 }
 
 // A limit on the size of files stands in for a full disk.
@@ -461,6 +606,25 @@ TEST(Log, LeavesOutALineThatACrashCutOff) {
   const TemporaryFolder folder;
   train_once(small_options(), folder / "run");
   std::ofstream(folder / "run/log.jsonl", std::ios::app) << "{\"update\":6";
+  EXPECT_EQ(read_log(folder / "run/log.jsonl").updates.size(), 60u);
+}
+
+// As a power failure may leave it.
+TEST(Log, DamagedLinesDoNotKeepATrainingFromGoingOn) {
+  const TemporaryFolder folder;
+  {
+    SmallTask task;
+    Watcher watcher;
+    watcher.stop_after = 20;
+    train(task, small_options(), folder / "run", Start::kNew, watcher);
+  }
+  std::ofstream(folder / "run/log.jsonl", std::ios::app)
+      << std::string(4, '\0') << "\n{\"update\":7}\n[]\n";
+  SmallTask task;
+  Watcher watcher;
+  const auto result =
+      train(task, small_options(), folder / "run", Start::kResume, watcher);
+  EXPECT_EQ(flat(result.weights), train_once(small_options(), folder / "calm"));
   EXPECT_EQ(read_log(folder / "run/log.jsonl").updates.size(), 60u);
 }
 

@@ -104,7 +104,8 @@ struct PackedAttentionOptions {
   std::int64_t heads = 1;
   std::int64_t kv_heads = 1;
   std::int64_t head_dim = 0;
-  std::span<const std::int64_t> q_offsets{};  // as in regard::Sequences
+  // As in regard::Sequences; without any, all rows are one sentence.
+  std::span<const std::int64_t> q_offsets{};
   std::span<const std::int64_t> kv_offsets{};
   // Counts batch and positions by sentence, as regard::Sequences says.
   Mask mask{};

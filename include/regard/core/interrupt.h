@@ -18,7 +18,8 @@ class Interrupted : public std::exception {
 // Lets a long call be stopped, as by Ctrl-C. While one lives, the calls of its
 // thread ask `wanted` between two tasks of parallel_for, on that thread and at
 // most every kInterval; when it says true, the call throws Interrupted. The
-// innermost scope counts. Without one, a call cannot be stopped.
+// innermost scope counts. Without one, a call cannot be stopped. `wanted` may
+// itself call regard.
 class InterruptScope {
  public:
   static constexpr std::chrono::milliseconds kInterval{50};

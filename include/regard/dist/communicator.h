@@ -76,12 +76,6 @@ void broadcast(Communicator& ranks, int root, std::span<std::byte> bytes);
 void all_gather(Communicator& ranks,
                 std::span<const std::span<std::byte>> parts);
 
-// sends[i] goes to rank i, receives[i] comes from it; this rank's own is
-// copied. Throws InvalidArgument unless there is one of both for each rank.
-void all_to_all(Communicator& ranks,
-                std::span<const std::span<const std::byte>> sends,
-                std::span<const std::span<std::byte>> receives);
-
 // One value of every rank, by rank.
 template <typename T>
 std::vector<T> gather_values(Communicator& ranks, const T& mine) {

@@ -27,7 +27,6 @@ class Mask {
  public:
   Mask() = default;
   friend Mask operator&(const Mask& a, const Mask& b);
-  bool shows_everything() const { return parts_.empty(); }
 
   struct Part;  // defined in mask.cc's own header
   using Parts = std::vector<std::shared_ptr<const Part>>;

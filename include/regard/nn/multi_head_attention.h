@@ -177,7 +177,8 @@ class MultiHeadAttention {
   // The gradients of the forward call that filled `context`, given that of its
   // out. Returns those of the parameters, under their names. Parameters must
   // not have changed since. The bits do not depend on threads. Throws
-  // InvalidArgument if no call filled the context, or shapes disagree.
+  // InvalidArgument if no call filled the context, or one of a layer of other
+  // widths, or shapes disagree.
   //
   // Tensors of `reuse` that have a parameter's name and shape are written over
   // and returned: a loop that hands back what it got last time makes no new

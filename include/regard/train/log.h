@@ -26,7 +26,8 @@ RunHistory read_log(const std::filesystem::path& path);
 class Log {
  public:
   // Keeps the lines of an old log up to an update: what a crash had logged
-  // beyond its last checkpoint will be done again.
+  // beyond its last checkpoint will be done again. Lines that are damaged are
+  // left out.
   Log(const std::filesystem::path& path, std::int64_t keep_updates);
 
   void write(const UpdateReport& report);

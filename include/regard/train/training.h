@@ -38,6 +38,8 @@ class TrainingTask {
   // The loss over the examples that are held out; 0 tokens where there are
   // none. Of several ranks, rank 0 alone is asked.
   virtual nn::LossSum validate() = 0;
+  // Whether there are such examples. Rank 0 alone is asked, too.
+  virtual bool holds_out() const { return true; }
   // How loss_and_gradients() multiplies from here on; validate() stays in
   // float. Throws InvalidArgument where the task knows no other way.
   virtual void set_compute(Compute compute);
@@ -57,8 +59,10 @@ struct TrainingOptions {
   // A milestone is a validation and, where weights are averaged, a copy of
   // them. Every so many updates; 0 means after each epoch.
   std::int64_t milestone = 0;
-  std::int64_t patience = 0;  // milestones without a better loss; 0: no end
-  std::int64_t average = 1;   // the result is the mean of so many milestones
+  // Milestones without a better loss before the end; 0: no end. Needs examples
+  // that are held out.
+  std::int64_t patience = 0;
+  std::int64_t average = 1;  // the result is the mean of so many milestones
   double checkpoint_seconds = 300;  // 0 saves after each update
   Threads threads = {};
   // kBFloat16: matrix products, and attention to long sentences, round what
@@ -126,13 +130,16 @@ enum class Start { kNew, kResume };
 //   log.jsonl                a line of JSON an update and a milestone
 //
 // The weights are a function of the task and the options. Threads, ranks,
-// stops, crashes and resumes change no bit. Rank 0 alone uses the folder, and
-// all ranks have the result. kResume without a checkpoint starts anew;
-// kNew refuses a folder that has one. Throws InvalidArgument for options that
-// make no sense or are not those of the checkpoint (it names each that differs,
-// what it was and what it is), or not those of rank 0, IoError where another
-// training is at work in the folder, ParseError for a broken checkpoint,
-// IoError where the disk refuses (the last checkpoint stays), and
+// stops, crashes and resumes change no bit. The limits and the patience may be
+// others when a run is resumed: one that is made longer ends as if it had been
+// as long from the start. There is a milestone at a limit, too; a longer run
+// neither averages it nor counts it for its patience. Rank 0 alone uses the
+// folder, and all ranks have the result. kResume without a checkpoint starts
+// anew; kNew refuses a folder that has one. Throws InvalidArgument for options
+// that make no sense or are not those of the checkpoint (it names each that
+// differs, what it was and what it is), or not those of rank 0, IoError where
+// another training is at work in the folder, ParseError for a broken
+// checkpoint, IoError where the disk refuses (the last checkpoint stays), and
 // InvalidArgument where the loss is not finite.
 TrainingResult train(TrainingTask& task, const TrainingOptions& options,
                      const std::filesystem::path& folder, Start start,

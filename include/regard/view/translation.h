@@ -13,7 +13,8 @@ namespace regard::view {
 // "source" is what the encoder read, "target" what each step of the decoder
 // wrote, "read" what it read, so that query i of the decoder stands at key i.
 // The translation is the one that Translator::translate gives. Throws what
-// Translator::trace throws.
+// Translator::trace throws, and InvalidArgument for a sentence of which the
+// model reads nothing.
 Trace trace_translation(const tasks::Translator& translator,
                         const std::string& sentence,
                         const tasks::TranslateOptions& options = {});

@@ -170,8 +170,10 @@ class BlockForward {
     StripState& strip = memory_.strips[s];
     const void* rows[kStripRows];
     for (int r = 0; r < strip.blocks * 16; ++r) rows[r] = strip.rows[r]->q;
-    float norms[kStripRows];
-    bf16_pack_queries(rows, strip.blocks, block_.keys, queries(s), norms);
+    float norms[kStripRows], powers[kStripRows];
+    bf16_pack_queries(
+        rows, strip.blocks, block_.keys, queries(s),
+        {.norms = norms, .powers = block_.score.cosine ? powers : nullptr});
     float largest = 0;
     for (int r = 0; r < strip.blocks * 16; ++r) {
       strip.scale[r] = strip.rows[r]->scale * kLog2E;
@@ -393,7 +395,7 @@ class BlockForward {
         if (max != -kInf) scale_row(s, r, power_between(max, up));
         max = up;
       }
-      if (max != -kInf) {
+      if (max != -kInf || std::isnan(sink)) {
         *sum += static_cast<float>(std::exp2(static_cast<double>(sink) - max));
       }
     }

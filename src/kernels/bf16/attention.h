@@ -24,9 +24,10 @@ namespace regard::kernels {
 // Memory of one packed head.
 std::size_t bf16_head_bytes(std::int64_t kv_len, std::int64_t d_k,
                             std::int64_t d_v);
-// The head at `memory`, 64-byte aligned.
+// The head at `memory`, 64-byte aligned. It takes keys of any length where
+// scores are cosines.
 Bf16Head bf16_head(std::byte* memory, std::int64_t kv_len, std::int64_t d_k,
-                   std::int64_t d_v);
+                   std::int64_t d_v, const ScoreOptions& score);
 inline std::int64_t bf16_groups(std::int64_t kv_len) {
   return (kv_len + kGroupKeys - 1) / kGroupKeys;
 }
@@ -36,6 +37,10 @@ std::size_t bf16_pack_scratch_bytes(std::int64_t d_k, std::int64_t d_v);
 void bf16_pack_groups(const AttentionKeys& keys, const Bf16Head& head,
                       std::int64_t first, std::int64_t last,
                       std::byte* scratch) noexcept;
+// The same with the keys in the place of the values, too.
+void bf16_pack_keys_twice(const AttentionKeys& keys, const Bf16Head& head,
+                          std::int64_t first, std::int64_t last,
+                          std::byte* scratch) noexcept;
 
 // All rows of a block against a packed head; writes out and lse. scratch takes
 // the place of block.scratch.

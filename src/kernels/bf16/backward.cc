@@ -42,7 +42,8 @@ struct StripState {
   float* d_bias[kStripRows];
   float scale[kStripRows];      // to log2
   float key_scale[kStripRows];  // of q in dS^T q
-  float norms[kStripRows];      // |q|
+  float norms[kStripRows];      // |q|, of what is packed
+  float powers[kStripRows];     // what q was multiplied by, for cosines
   float log2_sums[kStripRows];
   float deltas[kStripRows];
   float row_sums[kStripRows], slopes[kStripRows];
@@ -132,8 +133,9 @@ class HeadBackward {
         v_panels_(panels_of(d_v_)),
         f_(bf16_functions()),
         m_(memory, head.row_count, head.kv_len, d_k_, d_v_),
-        keys_(bf16_head(m_.keys, head.kv_len, d_k_, 32 * k_panels_)),
-        values_(bf16_head(m_.values, head.kv_len, d_v_, 0)) {}
+        keys_(bf16_head(m_.keys, head.kv_len, d_k_, 32 * k_panels_,
+                        block_.score)),
+        values_(bf16_head(m_.values, head.kv_len, d_v_, 0, {})) {}
 
   void run() {
     pack_keys();
@@ -158,11 +160,7 @@ class HeadBackward {
     const std::int64_t groups = bf16_groups(head_.kv_len);
     auto* const staging = reinterpret_cast<std::byte*>(m_.staging);
     AttentionKeys keys = block_.keys;
-    keys.v = keys.k;
-    keys.v_stride = keys.k_stride;
-    keys.d_v = d_k_;
-    bf16_pack_groups(keys, keys_, 0, groups, staging);
-    keys = block_.keys;
+    bf16_pack_keys_twice(keys, keys_, 0, groups, staging);
     keys.k = keys.v;
     keys.k_stride = keys.v_stride;
     keys.d_k = d_v_;
@@ -174,20 +172,30 @@ class HeadBackward {
     return std::min(strip * kStripRows + r, head_.row_count - 1);
   }
 
+  // A row of n elements as it is packed, then zeros.
+  void round_row(const void* row, std::int64_t n, float power,
+                 Bf16Bits* to) const {
+    const Storage storage = block_.keys.storage;
+    bf16_round_row(row, storage, n, 32 * panels_of(n), to);
+    if (power != 1) bf16_round_scaled(row, storage, power, n, to);
+  }
+
   // Rows as they are, for products over d, and transposed, for products over
   // rows. Where that one is not finite it is zero: a weight of zero would make
-  // NaN of it. Returns whether all were finite; norms[32] <- lengths.
+  // NaN of it. Returns whether all were finite.
   bool pack_rows(const void* const* rows, std::int64_t n, std::int64_t strip,
-                 Bf16Bits* plain, Bf16Bits* transposed, float* norms) {
+                 Bf16Bits* plain, Bf16Bits* transposed,
+                 const Bf16Lengths& lengths) {
     const std::int64_t panels = panels_of(n);
     AttentionKeys form = block_.keys;
     form.d_k = n;
     bf16_pack_queries(rows, 2, form, plain + strip * 2 * panels * kTileBf16,
-                      norms);
+                      lengths);
     const Bf16Bits* staged[kStripRows];
     for (int r = 0; r < kStripRows; ++r) {
       Bf16Bits* const to = m_.staging + r * 32 * panels;
-      bf16_round_row(rows[r], block_.keys.storage, n, 32 * panels, to);
+      round_row(rows[r], n,
+                lengths.powers == nullptr ? 1.0f : lengths.powers[r], to);
       staged[r] = to;
     }
     bool finite = true;
@@ -220,10 +228,13 @@ class HeadBackward {
       queries[r] = strip.rows[r]->q;
       d_outs[r] = head_.backward_rows[i].d_out;
     }
-    pack_rows(queries, d_k_, s, m_.queries, m_.transposed_queries, strip.norms);
+    std::fill_n(strip.powers, kStripRows, 1.0f);
+    pack_rows(queries, d_k_, s, m_.queries, m_.transposed_queries,
+              {.norms = strip.norms,
+               .powers = block_.score.cosine ? strip.powers : nullptr});
     float unused[kStripRows];
-    strip.non_finite =
-        !pack_rows(d_outs, d_v_, s, m_.d_outs, m_.transposed_d_outs, unused);
+    strip.non_finite = !pack_rows(d_outs, d_v_, s, m_.d_outs,
+                                  m_.transposed_d_outs, {.norms = unused});
     strip.begin = head_.kv_len;
     strip.end = strip.all_begin = 0;
     strip.all_end = head_.kv_len;
@@ -476,9 +487,10 @@ class HeadBackward {
 
   // ---- after ----
 
-  // Forward, for cosines: unit = x / |x|. So dx = (d_unit - unit (unit .
-  // d_unit)) / |x|. What is all zero stays: x may be NaN.
-  void project_out(const Bf16Bits* x, float norm, std::int64_t n,
+  // Forward, for cosines: unit = x / |x|, where x stands in staging and is the
+  // input times `power`. So dx = (d_unit - unit (unit . d_unit)) / |x|. What is
+  // all zero stays: x may be NaN.
+  void project_out(float norm, float power, std::int64_t n,
                    float* gradient) const {
     if (std::all_of(gradient, gradient + n, [](float g) { return g == 0; })) {
       return;
@@ -486,11 +498,11 @@ class HeadBackward {
     const float inverse = norm == 0 ? 0.0f : 1 / norm;
     float along = 0;
     for (std::int64_t c = 0; c < n; ++c) {
-      m_.unit[c] = to_float(x[c]) * inverse;
+      m_.unit[c] = to_float(m_.staging[c]) * inverse;
       along += m_.unit[c] * gradient[c];
     }
     for (std::int64_t c = 0; c < n; ++c) {
-      gradient[c] = (gradient[c] - m_.unit[c] * along) * inverse;
+      gradient[c] = (gradient[c] - m_.unit[c] * along) * inverse * power;
     }
   }
 
@@ -514,8 +526,9 @@ class HeadBackward {
     if (block_.score.cosine) {
       const auto* const k = static_cast<const std::byte*>(block_.keys.k) +
                             key * block_.keys.k_stride * bytes_of(storage);
-      bf16_round_row(k, storage, d_k_, d_k_, m_.staging);
-      project_out(m_.staging, keys_.key_norms[key], d_k_, m_.row);
+      const float power = keys_.key_powers[key];
+      round_row(k, d_k_, power, m_.staging);
+      project_out(keys_.key_norms[key], power, d_k_, m_.row);
     }
     store_row(m_.row, d_k_, storage, place(head_.d_k, head_.d_k_stride));
   }
@@ -539,7 +552,7 @@ class HeadBackward {
           sums[(r / 16 * 2 + c / 16 % 2) * kTileFloats + r % 16 * 16 + c % 16];
       nothing = nothing && m_.row[c] == 0;
     }
-    bf16_round_row(row.q, block_.keys.storage, d_k_, d_k_, m_.staging);
+    round_row(row.q, d_k_, strip.powers[r], m_.staging);
     if (head_.d_scales != nullptr) {
       const float norm = strip.norms[r];
       const float unit = !block_.score.cosine ? 1.0f
@@ -556,8 +569,9 @@ class HeadBackward {
     for (std::int64_t c = 0; c < d_k_ && !nothing; ++c) {
       m_.row[c] *= row.scale;
     }
-    if (block_.score.cosine)
-      project_out(m_.staging, strip.norms[r], d_k_, m_.row);
+    if (block_.score.cosine) {
+      project_out(strip.norms[r], strip.powers[r], d_k_, m_.row);
+    }
     store_row(m_.row, d_k_, block_.keys.storage, head_.backward_rows[i].d_q);
   }
 

@@ -17,21 +17,11 @@ HWY_BEFORE_NAMESPACE();
 namespace regard::kernels {
 namespace HWY_NAMESPACE {
 
-// Rounded to bf16 in the upper half, ties to even; NaN stays NaN.
-HWY_INLINE UVec round_upper(Vec value) {
-  const UTag du;
-  const auto bits = hn::BitCast(du, value);
-  const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(du, 1u));
-  const auto rounded = hn::Add(hn::Add(bits, hn::Set(du, 0x7fffu)), odd);
-  return hn::IfThenElse(hn::RebindMask(du, hn::IsNaN(value)),
-                        hn::Set(du, 0x7fc00000u), rounded);
-}
-
 HWY_INLINE void store_pair(Vec low, Vec high, Bf16Bits* to) {
   const UTag du;
   const auto pair =
-      hn::Or(hn::ShiftRight<16>(round_upper(low)),
-             hn::And(round_upper(high), hn::Set(du, 0xffff0000u)));
+      hn::Or(hn::ShiftRight<16>(round_to_bf16(low)),
+             hn::And(round_to_bf16(high), hn::Set(du, 0xffff0000u)));
   hn::Store(pair, du, reinterpret_cast<std::uint32_t*>(to));
 }
 

@@ -114,35 +114,66 @@ float Norm(const Bf16Bits* row, std::int64_t n) {
   return std::sqrt(hn::GetLane(hn::SumOfLanes(d, sum)));
 }
 
-void PackQueries(const void* const* rows, int blocks, const AttentionKeys& keys,
-                 Bf16Bits* to, float* norms) {
+// One row to where its tiles start. Returns its length.
+HWY_INLINE float pack_query(const void* row, const AttentionKeys& keys,
+                            Bf16Bits* tile) {
   const Tag d;
-  const std::int64_t steps = (keys.d_k + 31) / 32;
   const std::int64_t size = bytes_of(keys.storage);
-  for (int r = 0; r < blocks * 16; ++r) {
-    Bf16Bits* const tile = to + r / 16 * steps * kTileBf16 + r % 16 * 32;
-    Vec squares = hn::Zero(d);
-    for (std::int64_t step = 0; step < steps; ++step) {
-      Bf16Bits* const at = tile + step * kTileBf16;
-      if (keys.storage == Storage::kBFloat16 && step * 32 + 32 <= keys.d_k) {
-        const auto* from = static_cast<const Bf16Bits*>(rows[r]) + step * 32;
-        for (int c = 0; c < 32; c += kBf16Lanes) {
-          const auto bits = hn::LoadU(HalfTag(), from + c);
-          hn::StoreU(bits, HalfTag(), at + c);
-          const auto wide = hn::ShiftLeft<16>(hn::PromoteTo(UTag(), bits));
-          const Vec x = hn::BitCast(d, wide);
-          squares = hn::MulAdd(x, x, squares);
-        }
-        continue;
-      }
-      round_row(static_cast<const char*>(rows[r]) + step * 32 * size,
-                keys.storage, HWY_MIN(32, keys.d_k - step * 32), 32, at);
+  Vec squares = hn::Zero(d);
+  for (std::int64_t i = 0; i < keys.d_k; i += 32, tile += kTileBf16) {
+    if (keys.storage == Storage::kBFloat16 && i + 32 <= keys.d_k) {
+      const auto* from = static_cast<const Bf16Bits*>(row) + i;
       for (int c = 0; c < 32; c += kBf16Lanes) {
-        const Vec x = load_bf16(at + c);
+        const auto bits = hn::LoadU(HalfTag(), from + c);
+        hn::StoreU(bits, HalfTag(), tile + c);
+        const auto wide = hn::ShiftLeft<16>(hn::PromoteTo(UTag(), bits));
+        const Vec x = hn::BitCast(d, wide);
         squares = hn::MulAdd(x, x, squares);
       }
+      continue;
     }
-    norms[r] = std::sqrt(hn::GetLane(hn::SumOfLanes(d, squares)));
+    round_row(static_cast<const char*>(row) + i * size, keys.storage,
+              HWY_MIN(32, keys.d_k - i), 32, tile);
+    for (int c = 0; c < 32; c += kBf16Lanes) {
+      const Vec x = load_bf16(tile + c);
+      squares = hn::MulAdd(x, x, squares);
+    }
+  }
+  return std::sqrt(hn::GetLane(hn::SumOfLanes(d, squares)));
+}
+
+// The same row times a power of two, where it is already.
+HWY_INLINE float scale_query(const void* row, const AttentionKeys& keys,
+                             float power, Bf16Bits* tile) {
+  const Tag d;
+  const std::int64_t size = bytes_of(keys.storage);
+  Vec squares = hn::Zero(d);
+  for (std::int64_t i = 0; i < keys.d_k; i += 32, tile += kTileBf16) {
+    bf16_round_scaled(static_cast<const char*>(row) + i * size, keys.storage,
+                      power, HWY_MIN(32, keys.d_k - i), tile);
+    for (int c = 0; c < 32; c += kBf16Lanes) {
+      const Vec x = load_bf16(tile + c);
+      squares = hn::MulAdd(x, x, squares);
+    }
+  }
+  return std::sqrt(hn::GetLane(hn::SumOfLanes(d, squares)));
+}
+
+void PackQueries(const void* const* rows, int blocks, const AttentionKeys& keys,
+                 Bf16Bits* to, const Bf16Lengths& lengths) {
+  const std::int64_t steps = (keys.d_k + 31) / 32;
+  for (int r = 0; r < blocks * 16; ++r) {
+    Bf16Bits* const tile = to + r / 16 * steps * kTileBf16 + r % 16 * 32;
+    float norm = pack_query(rows[r], keys, tile);
+    if (lengths.powers != nullptr) {
+      const float power =
+          bf16_is_ordinary(norm)
+              ? 1.0f
+              : bf16_unit_power(rows[r], keys.storage, keys.d_k);
+      if (power != 1) norm = scale_query(rows[r], keys, power, tile);
+      lengths.powers[r] = power;
+    }
+    lengths.norms[r] = norm;
   }
 }
 

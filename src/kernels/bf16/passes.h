@@ -15,12 +15,32 @@ namespace regard::kernels {
 void bf16_round_row(const void* from, Storage storage, std::int64_t n,
                     std::int64_t padded, Bf16Bits* to) noexcept;
 
+// Whether a row of this length may be squared and multiplied as it is. Cosine
+// scores are of rows of any length: the others are multiplied by a power of two
+// first, which changes no direction and no bit.
+constexpr bool bf16_is_ordinary(float norm) {
+  return norm > 0x1p-50f && norm < 0x1p50f;
+}
+// The power that brings the largest element near 1; 1 for zeros, and where one
+// is infinite.
+float bf16_unit_power(const void* row, Storage storage,
+                      std::int64_t n) noexcept;
+// to[0, n) <- from[0, n) * power, rounded to bf16.
+void bf16_round_scaled(const void* from, Storage storage, float power,
+                       std::int64_t n, Bf16Bits* to) noexcept;
+
+// What rows turn out to be when they are packed. Where `powers` is given, those
+// that are not ordinary are scaled; the norms are of what is packed.
+struct Bf16Lengths {
+  float* norms;
+  float* powers = nullptr;
+};
+
 // Tiles [blocks][steps] of 16 rows and 32 elements <- 16 * blocks rows of
-// keys.d_k elements in its storage, rounded to bf16, then zeros; norms <- the
-// rows' lengths.
+// keys.d_k elements in its storage, rounded to bf16, then zeros.
 void bf16_pack_queries(const void* const* rows, int blocks,
                        const AttentionKeys& keys, Bf16Bits* to,
-                       float* norms) noexcept;
+                       const Bf16Lengths& lengths) noexcept;
 
 // What the rows of a strip ask for beyond the product.
 struct Bf16Modifier {

@@ -34,7 +34,9 @@ struct Bf16Head {
   // [groups][value_tiles]: tiles of 32 keys and 16 columns. Pair p holds keys p
   // and p + 16. Values that are not finite are zero here.
   Bf16Bits* values;
-  float* key_norms;         // [groups][32], |k|
+  float* key_norms;  // [groups][32], |k|, of what is packed
+  // [groups][32], what k was multiplied by; see Bf16Lengths. Null: by nothing.
+  float* key_powers;
   float* max_norms;         // [groups], the largest; NaN if one is
   bool* values_are_finite;  // [groups]
   std::int64_t kv_len;

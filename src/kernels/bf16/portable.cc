@@ -23,7 +23,7 @@ namespace HWY_NAMESPACE {
 REGARD_NO_KERNEL(RoundRow, const void*, Storage, std::int64_t, std::int64_t,
                  Bf16Bits*)
 REGARD_NO_KERNEL(PackQueries, const void* const*, int, const AttentionKeys&,
-                 Bf16Bits*, float*)
+                 Bf16Bits*, const Bf16Lengths&)
 bool RowIsFinite(const float*, int) { HWY_ABORT("no kernel"); }
 REGARD_NO_KERNEL(ScaleRow, float*, int, float)
 REGARD_NO_KERNEL(WriteRow, const float*, float, std::int64_t, Storage, void*)
@@ -85,8 +85,8 @@ void bf16_round_row(const void* from, Storage storage, std::int64_t n,
 
 void bf16_pack_queries(const void* const* rows, int blocks,
                        const AttentionKeys& keys, Bf16Bits* to,
-                       float* norms) noexcept {
-  HWY_DYNAMIC_DISPATCH(PackQueries)(rows, blocks, keys, to, norms);
+                       const Bf16Lengths& lengths) noexcept {
+  HWY_DYNAMIC_DISPATCH(PackQueries)(rows, blocks, keys, to, lengths);
 }
 
 bool bf16_row_is_finite(const float* row, int tiles) noexcept {

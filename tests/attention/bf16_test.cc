@@ -390,21 +390,25 @@ TEST(Bf16, LetsPoisonReachExactlyTheRowsThatSeeIt) {
   }
 }
 
-// As in float, also where there is nothing but the sink.
+// As in float, also where there is nothing but the sink; with a maximum, as of
+// cosines, and without.
 TEST(Bf16, LetsANaNSinkReachItsRows) {
   AttentionCase c = medium_bf16_case();
   c.mask = test::lengths_spec({0, c.kv_len});
   c.sinks = {0, std::nan(""), 1, -HUGE_VAL};
-  on_every_bf16_path([&] {
-    const auto got = run<float>(c);
+  for (const bool cosine : {false, true}) {
+    c.cosine = cosine;
     const auto in_float = test::run_attention<float>(c);
-    for (std::size_t n = 0; n < got.out.size(); ++n) {
-      ASSERT_EQ(std::isnan(got.out[n]), std::isnan(in_float.out[n])) << n;
-    }
-    for (std::size_t n = 0; n < got.lse.size(); ++n) {
-      ASSERT_EQ(std::isnan(got.lse[n]), std::isnan(in_float.lse[n])) << n;
-    }
-  });
+    on_every_bf16_path([&] {
+      const auto got = run<float>(c);
+      for (std::size_t n = 0; n < got.out.size(); ++n) {
+        ASSERT_EQ(std::isnan(got.out[n]), std::isnan(in_float.out[n])) << n;
+      }
+      for (std::size_t n = 0; n < got.lse.size(); ++n) {
+        ASSERT_EQ(std::isnan(got.lse[n]), std::isnan(in_float.lse[n])) << n;
+      }
+    });
+  }
 }
 
 // ---- what it refuses, and what it falls back to ----

@@ -229,7 +229,7 @@ Position load_checkpoint(const fs::path& folder, const Settings& settings,
   adam.restore(steps, extract(all, kFirst), extract(all, kSecond));
   // In place: the model may hold on to its tensors.
   for (auto& [name, tensor] : parameters) {
-    std::memcpy(tensor.bytes(), weights.at(name).bytes(), tensor.byte_count());
+    std::copy_n(weights.at(name).bytes(), tensor.byte_count(), tensor.bytes());
   }
   return position;
 }

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <utility>
 
 #include "train/gradient_blocks.h"
@@ -127,7 +126,7 @@ StateDict& ShardedAdam::batch_gradients() {
   // Alone, the first batch is the sum so far.
   StateDict& gradients = alone() && !has_sum_ ? sum_ : gradients_;
   for (auto& [name, gradient] : gradients) {
-    std::memset(gradient.bytes(), 0, gradient.byte_count());
+    std::fill_n(gradient.bytes(), gradient.byte_count(), std::byte{0});
   }
   return gradients;
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <cstring>
 #include <vector>
 
@@ -22,8 +23,8 @@ inline bool same_bits(const StateDict& a, const StateDict& b) {
     const auto other = b.find(name);
     if (other == b.end() || tensor.shape() != other->second.shape() ||
         tensor.byte_count() != other->second.byte_count() ||
-        std::memcmp(tensor.bytes(), other->second.bytes(),
-                    tensor.byte_count()) != 0) {
+        !std::equal(tensor.bytes(), tensor.bytes() + tensor.byte_count(),
+                    other->second.bytes())) {
       return false;
     }
   }

@@ -6,30 +6,12 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
+#include "core/escaped.h"
+
 namespace regard {
 namespace {
 
 using Parser = nlohmann::json;
-
-// What the parser says quotes the text, which is not to be trusted: bytes
-// outside ASCII come as \xNN, and much is cut.
-std::string shown(std::string_view text) {
-  constexpr std::size_t kMost = 200;
-  constexpr std::string_view kDigits = "0123456789abcdef";
-  std::string result;
-  for (const char c : text.substr(0, kMost)) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (byte >= 0x20 && byte < 0x7f) {
-      result += c;
-    } else {
-      result += "\\x";
-      result += kDigits[byte >> 4];
-      result += kDigits[byte & 15];
-    }
-  }
-  if (text.size() > kMost) result += "...";
-  return result;
-}
 
 // What the parser tells becomes a Json. Values are complete when their parent
 // takes them: open_ holds what is not.
@@ -77,7 +59,7 @@ class Builder {
 
   bool refuse(std::string_view why) {
     error = "must be JSON: ";
-    error += shown(why);
+    error += regard::detail::escaped(why);  // it quotes the text
     return false;
   }
   bool open(Json value) {
